@@ -1,0 +1,256 @@
+"""What was found on disk, as values. The checks see nothing else; damage is an observation among others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from chaos.audit.events import Event, Fault, Head, Opened, PlanSpec, Process, Receipt, RunBegun
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something at `path` (relative to the run folder) is not as its format says."""
+
+    path: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.what}"
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A checkpoint as log entries name it. digest: its manifest's."""
+
+    name: str
+    digest: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    name: str
+    digest: str
+    step: int
+    status: str
+    reason: str
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.name, self.digest, self.step)
+
+
+@dataclass(frozen=True)
+class Fence:
+    seq: int
+    attempt: int
+    config: str
+    owner: Process
+
+
+@dataclass(frozen=True)
+class Choose:
+    seq: int
+    attempt: int
+    parent: Ref | None
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class Publish:
+    seq: int
+    attempt: int
+    name: str
+    digest: str
+    step: int
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.name, self.digest, self.step)
+
+
+@dataclass(frozen=True)
+class Retire:
+    seq: int
+    attempt: int
+    names: tuple[str, ...]
+
+
+Entry: TypeAlias = Fence | Choose | Publish | Retire
+
+
+@dataclass(frozen=True)
+class Log:
+    """The commit log. entries: those that could be read, in order; `problems` says why it is not whole."""
+
+    entries: tuple[Entry, ...]
+    problems: tuple[Problem, ...] = ()
+    run: str | None = None
+
+
+@dataclass(frozen=True)
+class FileNamed:
+    """A file as a manifest names it."""
+
+    path: str
+    kind: str
+    rank: int
+    bytes: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class RankNamed:
+    rank: int
+    parts: Mapping[str, str]
+    tensors: Mapping[str, str]
+    history: Head
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    dataset: str
+    plan: str
+    config: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    run: str
+    name: str
+    attempt: int
+    step: int
+    world: int
+    cursor: int
+    parent: str | None
+    fingerprints: Fingerprints
+    files: tuple[FileNamed, ...]
+    tensors: Mapping[str, str]
+    parts: Mapping[str, str]
+    ranks: tuple[RankNamed, ...]
+
+
+@dataclass(frozen=True)
+class ManifestSeen:
+    """A file in `manifests`. Either `manifest` and `digest` are set, or `problem`."""
+
+    path: str
+    manifest: Manifest | None = None
+    digest: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class TensorSeen:
+    """value: of a tensor that holds a single number."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    digest: str
+    value: float | None
+
+
+@dataclass(frozen=True)
+class ShardSeen:
+    metadata: Mapping[str, str]
+    tensors: Mapping[str, TensorSeen]
+
+
+@dataclass(frozen=True)
+class SegmentMeta:
+    run: str
+    attempt: int
+    step: int
+    rank: int
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Ledger rows of one rank, sorted by position. The arrays are views of the mapped file."""
+
+    meta: SegmentMeta
+    position: I64
+    sample_id: I64
+    content: U64
+    step: I64
+    microbatch: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class FileSeen:
+    """A shard or a ledger segment as it lies there. problem: why it cannot be read as what it should be."""
+
+    path: str
+    bytes: int
+    digest: str
+    shard: ShardSeen | None = None
+    segment: Segment | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Store:
+    """present: every path below the store, relative to it."""
+
+    log: Log
+    manifests: Mapping[str, ManifestSeen]
+    files: Mapping[str, FileSeen]
+    present: frozenset[str]
+
+
+@dataclass(frozen=True)
+class HistoryFile:
+    """One process's record. chains: of each whole line up to the first that is wrong, which `problem` names."""
+
+    name: str
+    opened: Opened | None
+    events: tuple[Event[Any], ...]
+    chains: tuple[str, ...]
+    torn: bool
+    closed: bool
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    files: Mapping[str, HistoryFile]
+    receipts: tuple[Receipt, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """The dataset as it is now. content: uint64[rows] digests, of those rows only where `known` is true."""
+
+    folder: str
+    fingerprint: str | None = None
+    rows: int = 0
+    content: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
+    known: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    problem: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Everything that a check may look at. begun: the run's own facts, None if the history lost them."""
+
+    store: Store
+    history: History
+    begun: RunBegun | None
+    plan: PlanSpec | None
+    dataset: Dataset
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        return () if self.begun is None else self.begun.faults

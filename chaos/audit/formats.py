@@ -1,0 +1,93 @@
+"""Byte formats, read a second time from their description: sealed JSON, digests, names (invariants 1 and 4).
+
+Bulk digests are XXH3-128 of raw bytes; sealed files and history lines use SHA-256 over canonical JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import xxhash
+
+Buffer = bytes | memoryview
+
+
+class FormatError(Exception):
+    """Bytes are not what their format says. Stays inside the audit: the reader makes an observation of it."""
+
+
+def canonical(value: object) -> bytes:
+    """The one JSON encoding of `value`. Raises ValueError for numbers that JSON lacks."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.encode("ascii")
+
+
+def sha256_text(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def unseal(data: bytes) -> tuple[dict[str, Any], str]:
+    """Body and digest of a sealed file. Raises FormatError unless every byte is as it was sealed."""
+    try:
+        outer = json.loads(data)
+        body = outer["body"]
+        digest = sha256_text(canonical(body))
+        sealed = canonical({"body": body, "digest": digest}) + b"\n"
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FormatError(f"is no sealed file ({len(data)} bytes: {_short(error)})") from error
+    if sealed != data or not isinstance(body, dict):
+        raise FormatError("does not match its own digest: bytes were changed after it was sealed")
+    return body, digest
+
+
+def bulk_digest(*buffers: Buffer) -> str:
+    """`xxh3-128:<32 hex>` of the buffers' bytes, one after another."""
+    state = xxhash.xxh3_128()
+    for buffer in buffers:
+        state.update(buffer)
+    return f"xxh3-128:{state.hexdigest()}"
+
+
+TENSOR_PREFIX: Mapping[str, str] = {
+    "model": "model/",
+    "optimizer": "optimizer/",
+    "buffers": "buffer/",
+    "rng.torch": "rng/torch",
+    "rng.cuda": "rng/cuda",
+}
+TEXT_PARTS = frozenset({"optimizer", "scheduler", "scaler", "progress", "rng.python", "rng.numpy"})
+SHARED_PARTS = frozenset({"model", "optimizer"})
+RANK_PARTS = frozenset({"buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch"})
+
+
+def is_shared(tensor: str) -> bool:
+    """Whether a tensor is replicated: kept once for all ranks."""
+    return tensor.startswith(("model/", "optimizer/"))
+
+
+def part_digest(part: str, tensors: Mapping[str, str], text: str | None) -> str:
+    """Digest of one part, from the digests of all tensors (name → digest) and from its JSON text."""
+    prefix = TENSOR_PREFIX.get(part)
+    names = sorted(name for name in tensors if prefix is not None and name.startswith(prefix))
+    pieces = [f"{name}\0{tensors[name]}\n".encode() for name in names]
+    if text is not None:
+        pieces.append(b"json\0" + text.encode())
+    return bulk_digest(*pieces)
+
+
+def checkpoint_name(step: int, attempt: int) -> str:
+    return f"s{step:08d}-a{attempt:04d}"
+
+
+def file_path(kind: str, name: str, rank: int) -> str:
+    """Where the rank's shard or ledger segment lies, relative to the store."""
+    if kind == "shard":
+        return f"shards/{name}-r{rank:04d}.safetensors"
+    return f"ledger/{name}-r{rank:04d}.arrow"
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:120]

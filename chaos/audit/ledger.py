@@ -1,0 +1,224 @@
+"""Invariant 3, no gaps, no duplicates: along the lineage every position was applied once, as plan and dataset say.
+
+The rows come from the published segments, the ids once more from each rank's `step` events, the contents from the
+dataset as it is now. What cannot be compared is unknown, never taken as right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from chaos.audit.coverage import Expected, cover
+from chaos.audit.events import Finished, StepDone
+from chaos.audit.evidence import I64, Evidence, Manifest, Publish, Segment
+from chaos.audit.findings import Case, Finding, count
+from chaos.audit.formats import bulk_digest, canonical, sha256_text
+from chaos.audit.ledger_prose import Teller
+from chaos.audit.logbook import lineage, unusable
+from chaos.audit.plan import Plan
+from chaos.audit.verified import damages, manifest_of
+from chaos.audit.witnesses import events
+
+ID, NAME = 3, "no gaps, no duplicates"
+
+
+@dataclass(frozen=True)
+class Link:
+    """One checkpoint of the lineage, and the step from which its ledger segments must begin.
+
+    manifest: None if it is lost, and with it which segments there were.
+    """
+
+    publish: Publish
+    manifest: Manifest | None
+    first_step: int
+
+
+def check(evidence: Evidence) -> Finding:
+    """Invalid: gaps, repeats, other samples, other contents, other steps. Witness: the first step and sample."""
+    case = Case()
+    if broken := unusable(evidence):
+        case.unsure.append(broken)
+        return case.finding()
+    if evidence.begun is None:
+        case.unsure.append("the history does not say what the run was")
+        return case.finding()
+    line = tuple(reversed(lineage(evidence.store.log.entries)))
+    _judge_end(evidence, line, case)
+    if not line:
+        return case.finding("nothing was published")
+    case.used = True
+    links = _links(evidence, line, case)
+    _judge_fingerprints(evidence, links, case)
+    _judge_rows(evidence, links, evidence.begun.global_batch, case)
+    return case.finding()
+
+
+def _judge_end(evidence: Evidence, line: Sequence[Publish], case: Case) -> None:
+    """A run that says it has finished must have published its last step."""
+    begun, reached = evidence.begun, line[-1].step if line else 0
+    finished = [event.what.step for event in events(evidence, Finished)]
+    if begun is not None and finished and (max(finished) != begun.steps or reached != begun.steps):
+        batch = begun.global_batch
+        case.wrong.append(
+            f"the run says that it finished at step {max(finished)} of {begun.steps}, but the ledger ends at step "
+            f"{reached}: positions {reached * batch}–{begun.steps * batch - 1} were never applied"
+        )
+
+
+def _links(evidence: Evidence, line: Sequence[Publish], case: Case) -> list[Link]:
+    """The lineage by the log, cross-checked with the parents that the manifests name."""
+    links: list[Link] = []
+    before: Publish | None = None
+    batch = evidence.begun.global_batch if evidence.begun is not None else 0
+    for publish in line:
+        manifest = manifest_of(evidence, publish)
+        if manifest is None:
+            case.unsure.append(f"the manifest of {publish.name} is lost, see invariant 1")
+        else:
+            parent = None if before is None else before.digest
+            if manifest.parent != parent:
+                named = "nothing" if before is None else before.name
+                case.wrong.append(
+                    f"{publish.name} names {_name_of(line, manifest.parent)} as its parent, by the log it descends "
+                    f"from {named}"
+                )
+            if manifest.cursor != manifest.step * batch:
+                case.wrong.append(
+                    f"{publish.name} has cursor {manifest.cursor} beside optimizer step {manifest.step}, which is "
+                    f"position {manifest.step * batch}"
+                )
+        links.append(Link(publish, manifest, 0 if before is None else before.step))
+        before = publish
+    return links
+
+
+def _name_of(line: Sequence[Publish], digest: str | None) -> str:
+    if digest is None:
+        return "nothing"
+    return next((publish.name for publish in line if publish.digest == digest), "a manifest outside of the lineage")
+
+
+def _judge_fingerprints(evidence: Evidence, links: Sequence[Link], case: Case) -> None:
+    """The evidence for samples and contents: the plan's parameters and the dataset."""
+    plan, dataset = evidence.plan, evidence.dataset
+    if plan is None:
+        case.unsure.append("the history does not have the plan's parameters, so sample ids cannot be judged")
+    if dataset.problem is not None:
+        case.unsure.append(f"contents cannot be judged: {dataset.problem}")
+    if plan is not None and dataset.problem is None and plan.rows != dataset.rows:
+        case.unsure.append(f"the dataset in {dataset.folder} has {dataset.rows} rows, the plan {plan.rows}")
+    present = [(link.publish.name, link.manifest.fingerprints) for link in links if link.manifest is not None]
+    for name, prints in present:
+        if dataset.fingerprint is not None and prints.dataset != dataset.fingerprint:
+            case.unsure.append(
+                f"the dataset in {dataset.folder} is not the one that was trained on: its fingerprint is "
+                f"{dataset.fingerprint[:19]}…, that of {name} {prints.dataset[:19]}…"
+            )
+            break
+    for name, prints in present:
+        if plan is not None and prints.plan != plan_fingerprint(evidence):
+            case.unsure.append(f"the plan in the history is not the one of {name}")
+            break
+
+
+def plan_fingerprint(evidence: Evidence) -> str | None:
+    """As manifests hold it: sha256 of the canonical JSON of format and parameters."""
+    plan = evidence.plan
+    if plan is None:
+        return None
+    body = {"format": "killpoint.plan/1", "rows": plan.rows, "group_rows": plan.group_rows,
+            "window_groups": plan.window_groups, "seed": plan.seed}  # fmt: skip
+    return sha256_text(canonical(body))
+
+
+def _judge_rows(evidence: Evidence, links: Sequence[Link], batch: int, case: Case) -> None:
+    segments: list[Segment] = []
+    absent: list[tuple[int, int]] = []
+    for link in links:
+        broken = {damage.path for damage in damages(evidence, link.publish)}
+        if link.manifest is None:
+            absent.append((link.first_step * batch, link.publish.step * batch))
+            continue
+        for file in link.manifest.files:
+            if file.kind != "ledger":
+                continue
+            seen = evidence.store.files.get(file.path)
+            if seen is None or seen.segment is None or file.path in broken:
+                case.unsure.append(f"the ledger of {link.publish.name}, rank {file.rank}, is lost, see invariant 1")
+                absent.append((link.first_step * batch, link.publish.step * batch))
+            else:
+                segments.append(seen.segment)
+                _judge_place(link, file.rank, seen.segment, case)
+    plan = _plan(evidence)
+    data = evidence.dataset
+    rows = data.rows if evidence.plan is None else evidence.plan.rows
+    cursor = (links[-1].publish.step if links else 0) * batch
+    lookup = None if plan is None else plan.sample_ids
+    expected = Expected(cursor, batch, rows, lookup, data.content, data.known, tuple(absent))
+    coverage = cover(segments, expected)
+    Teller(evidence, segments, expected, plan).tell(coverage, case)
+    if coverage.unread and data.problem is None:
+        case.unsure.append(f"the dataset lacks {count(coverage.unread, 'sample')} that the ledger names")
+    case.wrong += _ids_differ(evidence, segments)
+    case.unsure += _ids_missing(evidence, segments)
+
+
+def _plan(evidence: Evidence) -> Plan | None:
+    spec = evidence.plan
+    return None if spec is None else Plan(spec.rows, spec.group_rows, spec.window_groups, spec.seed)
+
+
+def _judge_place(link: Link, rank: int, segment: Segment, case: Case) -> None:
+    """The steps that a segment says it covers must be those since the checkpoint's parent."""
+    meta, step = segment.meta, link.publish.step
+    if (meta.first_step, meta.last_step) != (link.first_step, step - 1):
+        case.wrong.append(
+            f"the ledger of {link.publish.name}, rank {rank}, covers updates {meta.first_step} to {meta.last_step}, "
+            f"it must be {link.first_step} to {step - 1}"
+        )
+
+
+def _ids_by_step(segment: Segment) -> Iterator[tuple[int, I64]]:
+    """(update, its sample ids in the order of consumption), ascending."""
+    order = np.lexsort((segment.position, segment.microbatch, segment.step))
+    steps, ids = segment.step[order], segment.sample_id[order]
+    distinct, starts = np.unique(steps, return_index=True)
+    yield from zip(distinct.tolist(), np.split(ids, starts[1:]), strict=True)
+
+
+def _recorded(evidence: Evidence) -> dict[tuple[int, int, int], StepDone]:
+    """(attempt, rank, updates done) → what the rank recorded."""
+    return {
+        (event.attempt, event.what.rank, event.what.step): event.what
+        for event in events(evidence, StepDone)
+        if event.attempt is not None
+    }
+
+
+def _ids_differ(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str]:
+    """The ids that a rank recorded at each step must be those of its ledger rows."""
+    recorded = _recorded(evidence)
+    for segment in segments:
+        meta = segment.meta
+        for step, ids in _ids_by_step(segment):
+            done = recorded.get((meta.attempt, meta.rank, step + 1))
+            if done is not None and done.ids != bulk_digest(np.ascontiguousarray(ids, "<i8").tobytes()):
+                yield (
+                    f"rank {meta.rank} of attempt {meta.attempt} recorded other samples for step {step} than its ledger "
+                    f"has (first sample id there {int(ids[0])})"
+                )
+
+
+def _ids_missing(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str]:
+    """A published update must also be in the history of its rank."""
+    recorded = _recorded(evidence)
+    for segment in segments:
+        meta = segment.meta
+        for step in range(meta.first_step, min(meta.last_step + 1, meta.first_step + 100_000)):
+            if (meta.attempt, meta.rank, step + 1) not in recorded:
+                yield f"the history of rank {meta.rank} in attempt {meta.attempt} lacks step {step + 1}"
+                break

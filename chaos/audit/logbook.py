@@ -1,0 +1,178 @@
+"""What the commit log means, derived anew (invariants 2, 6 and 7): attempts, lineage, candidates.
+
+Each publication points back at the one that its state descends from: the one before it in the same attempt, or
+what the attempt's choose entry names. Lineages and candidates are walks along these pointers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chaos.audit.events import Chosen, Fenced, Published, Retired
+from chaos.audit.evidence import Choose, Entry, Evidence, Fence, Publish, Retire
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What the log says of one attempt while it was the latest. published: oldest first."""
+
+    number: int
+    fence: Fence
+    chooses: tuple[Choose, ...]
+    published: tuple[Publish, ...]
+
+    @property
+    def choose(self) -> Choose | None:
+        return self.chooses[0] if self.chooses else None
+
+
+def in_force(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """The entries by the attempt that was the latest where they stand; others have no effect."""
+    kept: list[Entry] = []
+    latest = -1
+    for entry in entries:
+        if isinstance(entry, Fence):
+            latest = max(latest, entry.attempt)
+        if entry.attempt == latest:
+            kept.append(entry)
+    return tuple(kept)
+
+
+def attempts(entries: Sequence[Entry]) -> dict[int, Attempt]:
+    """By number. Only entries in force count."""
+    valid = in_force(entries)
+    return {
+        fence.attempt: Attempt(
+            fence.attempt,
+            fence,
+            tuple(e for e in valid if isinstance(e, Choose) and e.attempt == fence.attempt),
+            tuple(e for e in valid if isinstance(e, Publish) and e.attempt == fence.attempt),
+        )
+        for fence in valid
+        if isinstance(fence, Fence)
+    }
+
+
+def publications(entries: Sequence[Entry]) -> tuple[Publish, ...]:
+    """Every publication in force, oldest first."""
+    return tuple(entry for entry in in_force(entries) if isinstance(entry, Publish))
+
+
+def retired(entries: Sequence[Entry]) -> dict[str, Retire]:
+    """name → the entry that retired it first."""
+    gone: dict[str, Retire] = {}
+    for entry in in_force(entries):
+        if isinstance(entry, Retire):
+            for name in entry.names:
+                gone.setdefault(name, entry)
+    return gone
+
+
+def started_from(entries: Sequence[Entry], attempt: int) -> Publish | None:
+    """The publication that the attempt's choose entry names; None for a start from nothing or for no such."""
+    choose = attempts(entries)[attempt].choose if attempt in attempts(entries) else None
+    if choose is None or choose.parent is None:
+        return None
+    earlier = [p for p in publications(entries) if p.attempt < attempt and p.ref == choose.parent]
+    return earlier[-1] if earlier else None
+
+
+def ancestry(entries: Sequence[Entry], newest: Publish | None) -> tuple[Publish, ...]:
+    """The publication and what its state descends from, newest first."""
+    known = attempts(entries)
+    line: list[Publish] = []
+    publish = newest
+    while publish is not None:
+        line.append(publish)
+        siblings = known[publish.attempt].published
+        place = siblings.index(publish)
+        publish = siblings[place - 1] if place else started_from(entries, publish.attempt)
+    return tuple(line)
+
+
+def before_fence(entries: Sequence[Entry], attempt: int) -> tuple[Entry, ...]:
+    """The log as the fence of `attempt` found it."""
+    for index, entry in enumerate(entries):
+        if isinstance(entry, Fence) and entry.attempt == attempt:
+            return tuple(entries[:index])
+    return tuple(entries)
+
+
+def candidates(entries: Sequence[Entry], attempt: int) -> tuple[Publish, ...]:
+    """What `attempt` might start from, newest first, as of its fence; what was retired before it is left out."""
+    known = before_fence(entries, attempt)
+    lives = attempts(known)
+    for number in range(attempt - 1, -1, -1):
+        life = lives.get(number)
+        if life is None or (life.choose is None and number > 0):
+            continue
+        newest = life.published[-1] if life.published else started_from(known, number)
+        gone = retired(known)
+        return tuple(publish for publish in ancestry(known, newest) if publish.name not in gone)
+    return ()
+
+
+def lineage(entries: Sequence[Entry]) -> tuple[Publish, ...]:
+    """Of the state that the run came to: what its last attempt published, or chose. Newest first."""
+    lives = attempts(entries)
+    for number in sorted(lives, reverse=True):
+        life = lives[number]
+        if life.published:
+            return ancestry(entries, life.published[-1])
+        if life.choose is not None and (start := started_from(entries, number)) is not None:
+            return ancestry(entries, start)
+    return ()
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The history says that this entry was appended; the log does not have it."""
+
+    path: str
+    what: str
+
+
+def lost_entries(evidence: Evidence) -> tuple[Lost, ...]:
+    """Entries that a process recorded as appended and that the log lacks or has otherwise."""
+    held = {entry.seq: entry for entry in evidence.store.log.entries}
+    known = {problem.path for problem in evidence.store.log.problems}
+    lost: list[Lost] = []
+    for file in evidence.history.files.values():
+        for event in file.events:
+            said = _said(event.what)
+            if said is None:
+                continue
+            seq, kind = said
+            path = f"store/log/{seq:08d}.json"
+            if path in known:
+                continue
+            if seq not in held:
+                lost.append(Lost(path, f"is missing: {file.name} recorded that this {kind} was appended"))
+            elif (found := type(held[seq]).__name__.lower()) != kind:
+                lost.append(Lost(path, f"is a {found}, where {file.name} recorded a {kind}"))
+    return tuple(lost)
+
+
+def _said(what: object) -> tuple[int, str] | None:
+    """(seq, kind) of the entry that an event says was appended."""
+    match what:
+        case Fenced(seq):
+            return seq, "fence"
+        case Chosen(seq=seq):
+            return seq, "choose"
+        case Published(seq=seq):
+            return seq, "publish"
+        case Retired(seq=int(seq)):
+            return seq, "retire"
+        case _:
+            return None
+
+
+def unusable(evidence: Evidence) -> str:
+    """Why nothing that rests on the whole log can be judged; empty if it is whole."""
+    problems = evidence.store.log.problems
+    lost = lost_entries(evidence)
+    if problems:
+        return f"the commit log is not whole ({problems[0]}), see invariant 1"
+    return f"the commit log is not whole ({lost[0].path} {lost[0].what}), see invariant 1" if lost else ""

@@ -1,0 +1,210 @@
+"""Invariant 4, one moment: all parts of a checkpoint belong to one step of one attempt, and were restored as such.
+
+Tensor and part digests are computed anew from the shards. Of a retired checkpoint only the manifest is left; what
+was damaged is for invariant 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from chaos.audit.events import Event, Restored, StepDone
+from chaos.audit.evidence import Evidence, FileSeen, Manifest, Publish, RankNamed, SegmentMeta, ShardSeen
+from chaos.audit.findings import Case, Finding, listed
+from chaos.audit.formats import RANK_PARTS, TEXT_PARTS, is_shared, part_digest
+from chaos.audit.logbook import attempts, publications, unusable
+from chaos.audit.verified import damages, manifest_of
+from chaos.audit.witnesses import events, restored_by_attempt
+
+ID, NAME = 4, "one moment"
+
+
+def check(evidence: Evidence) -> Finding:
+    """Invalid: parts of two moments, a part that is missing or not what its digest says, another live state."""
+    case = Case()
+    if broken := unusable(evidence):
+        case.unsure.append(broken)
+        return case.finding()
+    for publish in publications(evidence.store.log.entries):
+        manifest = manifest_of(evidence, publish)
+        if manifest is None:
+            case.unsure.append(f"the manifest of {publish.name} is lost, see invariant 1")
+            continue
+        case.used = True
+        for text in _inconsistencies(evidence, publish, manifest):
+            case.wrong.append(f"{publish.name}: {text}")
+    _judge_restores(evidence, case)
+    return case.finding("nothing was published")
+
+
+def _inconsistencies(evidence: Evidence, publish: Publish, manifest: Manifest) -> Iterator[str]:
+    yield from _cursor(evidence, manifest)
+    broken = {damage.path for damage in damages(evidence, publish)}
+    seen = {file.path: evidence.store.files[file.path] for file in manifest.files
+            if file.path in evidence.store.files and file.path not in broken}  # fmt: skip
+    shards: dict[int, ShardSeen] = {}
+    for file in manifest.files:
+        found: FileSeen | None = seen.get(file.path)
+        if found is None:
+            continue
+        if found.segment is not None:
+            yield from _segment(manifest, file.rank, found.segment.meta)
+        if found.shard is not None:
+            shards[file.rank] = found.shard
+            yield from _metadata(manifest, file.rank, found.shard.metadata)
+    if len(shards) == manifest.world:
+        yield from _shared(manifest, shards)
+    for record in manifest.ranks:
+        yield from _manifest_parts(record)
+        if record.rank in shards:
+            yield from _rank(manifest, record, shards[record.rank])
+
+
+def _cursor(evidence: Evidence, manifest: Manifest) -> Iterator[str]:
+    begun = evidence.begun
+    if begun is not None and manifest.cursor != manifest.step * begun.global_batch:
+        yield f"cursor {manifest.cursor} does not belong to step {manifest.step} (batch {begun.global_batch})"
+    if begun is not None and manifest.world != begun.ranks:
+        yield f"is of {manifest.world} ranks, the run has {begun.ranks}"
+    if part_digest("model", manifest.tensors, None) != manifest.parts["model"]:
+        yield "the digest of part model is not that of its tensors"
+
+
+def _segment(manifest: Manifest, rank: int, meta: SegmentMeta) -> Iterator[str]:
+    expected = {"run": manifest.run, "attempt": manifest.attempt, "step": manifest.step, "rank": rank}
+    for key, value in expected.items():
+        if getattr(meta, key) != value:
+            yield f"the ledger segment of rank {rank} is of {key} {getattr(meta, key)}, the manifest of {value}"
+
+
+def _metadata(manifest: Manifest, rank: int, metadata: Mapping[str, str]) -> Iterator[str]:
+    expected = {
+        "format": "killpoint.shard/1", "run": manifest.run, "attempt": str(manifest.attempt),
+        "step": str(manifest.step), "rank": str(rank), "world": str(manifest.world), "cursor": str(manifest.cursor),
+    }  # fmt: skip
+    for key, value in expected.items():
+        if metadata.get(key) != value:
+            yield f"the shard of rank {rank} is of {key} {metadata.get(key)}, the manifest of {value}"
+
+
+def _shared(manifest: Manifest, shards: Mapping[int, ShardSeen]) -> Iterator[str]:
+    """The replicated tensors: each in one shard, each what the manifest says."""
+    homes: dict[str, list[int]] = {}
+    for rank, shard in shards.items():
+        for name in shard.tensors:
+            if is_shared(name):
+                homes.setdefault(name, []).append(rank)
+    for name in sorted(homes.keys() | manifest.tensors.keys()):
+        ranks = homes.get(name, [])
+        if len(ranks) != 1:
+            where = f"the shards of ranks {listed(ranks)}" if ranks else "no shard"
+            yield f"tensor {name} is in {where}, it must be in one"
+        elif shards[ranks[0]].tensors[name].digest != manifest.tensors.get(name):
+            yield f"tensor {name} in the shard of rank {ranks[0]} is not the one in the manifest"
+    found = {name: shards[ranks[0]].tensors[name].digest for name, ranks in homes.items()}
+    texts = {shard.metadata.get("part.optimizer") for shard in shards.values()} - {None}
+    if len(texts) != 1:
+        yield f"the shards hold {len(texts)} different optimizer settings"
+    text = shards[0].metadata.get("part.optimizer")
+    for part, json_text in (("model", None), ("optimizer", text)):
+        if part_digest(part, found, json_text) != manifest.parts[part]:
+            yield f"part {part}, computed from the shards, is not the one in the manifest"
+    yield from _update_counts(shards)
+
+
+def _update_counts(shards: Mapping[int, ShardSeen]) -> Iterator[str]:
+    """Optimizers such as Adam count their updates, tensor by tensor; these counts must be those of the progress."""
+    updates = _progress(shards[0]).get("updates")
+    for rank, shard in sorted(shards.items()):
+        for name, tensor in sorted(shard.tensors.items()):
+            counts = name.startswith("optimizer/") and name.endswith("/step") and tensor.value is not None
+            if counts and tensor.value != updates:
+                yield f"{name} in the shard of rank {rank} counts {tensor.value:g} updates, the progress {updates}"
+
+
+def _progress(shard: ShardSeen) -> Mapping[str, Any]:
+    """The progress part, empty if it cannot be read."""
+    return _json_object(shard.metadata.get("part.progress"))
+
+
+def _json_object(text: str | None) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _manifest_parts(record: RankNamed) -> Iterator[str]:
+    """Parts that consist of tensors only can be computed from the manifest alone."""
+    for part in ("buffers", "rng.torch"):
+        if part_digest(part, record.tensors, None) != record.parts[part]:
+            yield f"the digest of part {part} of rank {record.rank} is not that of its tensors"
+
+
+def _rank(manifest: Manifest, record: RankNamed, shard: ShardSeen) -> Iterator[str]:
+    """What only this rank has."""
+    local = {name: tensor.digest for name, tensor in shard.tensors.items() if not is_shared(name)}
+    for name in sorted(local.keys() | record.tensors.keys()):
+        if local.get(name) != record.tensors.get(name):
+            yield f"tensor {name} of rank {record.rank} is not the one in the manifest"
+    for part in sorted(RANK_PARTS | record.parts.keys()):
+        text = shard.metadata.get(f"part.{part}")
+        if part in TEXT_PARTS and text is None:
+            yield f"the shard of rank {record.rank} has no part {part}"
+        elif part_digest(part, local, text) != record.parts[part]:
+            yield f"part {part} of rank {record.rank} is not the one in the manifest"
+    yield from _counters(manifest, record.rank, shard)
+
+
+def _counters(manifest: Manifest, rank: int, shard: ShardSeen) -> Iterator[str]:
+    progress = _progress(shard)
+    for key, value in (("step", manifest.step), ("cursor", manifest.cursor)):
+        if progress.get(key) != value:
+            yield f"the progress of rank {rank} is at {key} {progress.get(key)}, the manifest at {value}"
+    updates, skipped = progress.get("updates"), progress.get("skipped")
+    if not isinstance(updates, int) or not isinstance(skipped, int) or updates + skipped != manifest.step:
+        yield f"the progress of rank {rank} has {updates} updates and {skipped} skipped ones, not {manifest.step}"
+    last = _json_object(shard.metadata.get("part.scheduler")).get("last_epoch")
+    if isinstance(last, int) and last != manifest.step:
+        yield f"the scheduler of rank {rank} has seen {last} steps, the optimizer {manifest.step}"
+
+
+def _judge_restores(evidence: Evidence, case: Case) -> None:
+    """Every rank digests its live state before its first step, and that equals the manifest."""
+    restored = restored_by_attempt(evidence)
+    places = {(event.attempt, event.what.rank): (event.file, event.n) for many in restored.values() for event in many}
+    firsts: dict[tuple[int | None, int], Event[StepDone]] = {}
+    for event in events(evidence, StepDone):
+        firsts.setdefault((event.attempt, event.what.rank), event)
+    for (attempt, rank), step in sorted(firsts.items(), key=str):
+        file, n = places.get((attempt, rank), (None, 0))
+        if file != step.file or n > step.n:
+            case.wrong.append(f"rank {rank} of attempt {attempt} trained before it digested what it had restored")
+    lives = attempts(evidence.store.log.entries)
+    for attempt, told in sorted(restored.items()):
+        choose = lives[attempt].choose if attempt in lives else None
+        parent = None if choose is None or choose.parent is None else choose.parent.name
+        _judge_live(evidence, attempt, parent, told, case)
+
+
+def _judge_live(
+    evidence: Evidence, attempt: int, name: str | None, told: list[Event[Restored]], case: Case
+) -> None:
+    for part in ("model", "optimizer"):
+        if len({event.what.parts.get(part) for event in told}) > 1:
+            case.wrong.append(f"the ranks of attempt {attempt} began with different states of part {part}")
+    seen = evidence.store.manifests.get(name) if name is not None else None
+    if seen is None or seen.manifest is None:
+        return
+    expected = {record.rank: {**seen.manifest.parts, **record.parts} for record in seen.manifest.ranks}
+    for event in told:
+        live, saved = event.what.parts, expected.get(event.what.rank, {})
+        wrong = sorted(part for part in live.keys() | saved.keys() if live.get(part) != saved.get(part))
+        if wrong:
+            case.wrong.append(
+                f"rank {event.what.rank} of attempt {attempt} restored {name}, but its live {listed(wrong)} "
+                f"{'is' if len(wrong) == 1 else 'are'} not the manifest's"
+            )

@@ -1,0 +1,87 @@
+"""Reading shell: the Parquet folder → its fingerprint, and content digests of the rows that the ledger names.
+
+A sample id is the row's number over all `*.parquet` files in order of name. A row's content digest is XXH3-64
+over its columns in alphabetical order, each value as raw little-endian bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from chaos.audit.evidence import I64, Dataset
+from chaos.audit.formats import FormatError, bulk_digest, canonical, sha256_text
+
+
+def read_dataset(folder: Path | None, consumed: Iterable[I64]) -> Dataset:
+    """The dataset as it is now, with the contents of every row group that a consumed sample lies in."""
+    if folder is None:
+        return Dataset("", problem="the history does not say where the dataset is")
+    try:
+        files = [(path, pq.ParquetFile(path)) for path in sorted(folder.glob("*.parquet"))]
+        if not files:
+            return Dataset(str(folder), problem=f"no *.parquet file in {folder}")
+        rows = sum(file.metadata.num_rows for _, file in files)
+        identity = [
+            [path.name, path.stat().st_size, file.metadata.num_rows, bulk_digest(path.read_bytes())]
+            for path, file in files
+        ]
+        wanted = np.zeros(rows, np.bool_)
+        for ids in consumed:
+            wanted[ids[(ids >= 0) & (ids < rows)]] = True
+        content, known = _contents([file for _, file in files], wanted)
+    except (OSError, pa.ArrowException, FormatError) as error:
+        return Dataset(str(folder), problem=f"the dataset in {folder} cannot be read: {error}")
+    return Dataset(str(folder), sha256_text(canonical(identity)), rows, content, known)
+
+
+def _contents(
+    files: list[pq.ParquetFile], wanted: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """Digests uint64[rows], and which of them were computed: untouched pages of both cost no memory."""
+    content = np.zeros(len(wanted), np.uint64)
+    known = np.zeros(len(wanted), np.bool_)
+    first = 0
+    for file in files:
+        for group in range(file.num_row_groups):
+            stop = first + file.metadata.row_group(group).num_rows
+            if wanted[first:stop].any():
+                content[first:stop] = row_digests(file.read_row_group(group))
+                known[first:stop] = True
+            first = stop
+    return content, known
+
+
+def row_digests(table: pa.Table) -> npt.NDArray[np.uint64]:
+    """Content digests of the table's rows; uint64[rows]. Raises FormatError for a column of another kind."""
+    columns = [_raw(table[name], name) for name in sorted(table.column_names)]
+    if not columns:
+        raise FormatError("has no columns")
+    raw = np.concatenate(columns, axis=1)
+    width, data = raw.shape[1], memoryview(raw.tobytes())
+    digest = xxhash.xxh3_64_intdigest
+    starts = range(0, len(data), width) if width else ()
+    return np.fromiter((digest(data[at : at + width]) for at in starts), np.uint64, count=table.num_rows)
+
+
+def _raw(column: pa.ChunkedArray, name: str) -> npt.NDArray[np.uint8]:
+    """The column's values as bytes; uint8[rows, bytes of one row]."""
+    kind, rows = column.type, len(column)
+    values: Any = column
+    while pa.types.is_fixed_size_list(kind):
+        if values.null_count:
+            raise FormatError(f"column {name} has empty values")
+        values = pa.chunked_array([chunk.flatten() for chunk in values.chunks], type=kind.value_type)
+        kind = kind.value_type
+    if values.null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise FormatError(f"column {name} has empty values, or is of type {column.type}")
+    flat = values.to_numpy()
+    little = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
+    return np.ascontiguousarray(little).view(np.uint8).reshape(rows, -1)

@@ -1,0 +1,102 @@
+"""Reading shell: history files and receipts → typed events. A line that breaks the chain ends what is believed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chaos.audit.decode import decode
+from chaos.audit.events import KINDS, Closed, DataNamed, Event, Opened, Other, Receipt, RunBegun
+from chaos.audit.evidence import History, HistoryFile, Problem
+from chaos.audit.formats import FormatError, canonical, unseal
+
+
+@dataclass(frozen=True)
+class _Stamp:
+    """What every event has."""
+
+    t_ns: int
+    clock: int
+    attempt: int | None
+
+
+def read_history(folder: Path) -> tuple[History, RunBegun | None, DataNamed | None]:
+    """Every history and receipt below `folder`, the facts of the run, and which dataset and plan it used."""
+    files: dict[str, HistoryFile] = {}
+    named: list[DataNamed] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        file, data = _file(path)
+        files[file.name] = file
+        named += data
+    receipts, problems = _receipts(folder / "receipts")
+    begun = [event.what for file in files.values() for event in file.events if isinstance(event.what, RunBegun)]
+    history = History(files, receipts, problems)
+    return history, begun[0] if len(begun) == 1 else None, named[0] if named else None
+
+
+def _file(path: Path) -> tuple[HistoryFile, list[DataNamed]]:
+    try:
+        *lines, tail = path.read_bytes().split(b"\n")
+    except OSError as error:
+        unread = f"cannot be read: {error.strerror}"
+        return HistoryFile(path.name, None, (), (), False, False, unread), []
+    events: list[Event[Any]] = []
+    chains: list[str] = []
+    named: list[DataNamed] = []
+    role, chain = path.name.partition("-")[0], path.name
+    problem: str | None = None
+    for n, line in enumerate(lines):
+        try:
+            body, chain = _line(line, n, chain)
+            chains.append(chain)
+            events.append(_event(body, role, path.name, n))
+            if role == "supervisor" and isinstance(body.get("dataset"), dict) and "plan" in body:
+                named.append(decode(DataNamed, body))
+        except FormatError as error:
+            problem = f"line {n + 1}: {error}"
+            break
+    opened = events[0].what if events and isinstance(events[0].what, Opened) else None
+    whole = problem is None and not tail
+    closed = whole and bool(events) and isinstance(events[-1].what, Closed)
+    if opened is None and problem is None:
+        problem = "does not begin with who wrote it"
+    return HistoryFile(path.name, opened, tuple(events), tuple(chains), bool(tail), closed, problem), named
+
+
+def _line(line: bytes, n: int, previous: str) -> tuple[dict[str, Any], str]:
+    """Body and chain of line n. Raises FormatError unless it continues the chain."""
+    try:
+        body = json.loads(line)["body"]
+        chain = hashlib.sha256(previous.encode() + canonical(body)).hexdigest()
+        expected = canonical({"body": body, "chain": chain, "n": n})
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FormatError(f"is no history line: {error!r:.100}") from error
+    if line != expected or not isinstance(body, dict):
+        raise FormatError("does not continue the chain: changed, moved, or lines before it were taken out")
+    return body, chain
+
+
+def _event(body: dict[str, Any], role: str, file: str, n: int) -> Event[Any]:
+    name = str(body.get("event"))
+    kind = KINDS.get(role, {}).get(name)
+    what = Other(name) if kind is None else decode(kind, body, f"event {name}")
+    line = decode(_Stamp, body, f"event {name}")
+    return Event(file, n, line.t_ns, line.clock, line.attempt, what)
+
+
+def _receipts(folder: Path) -> tuple[tuple[Receipt, ...], tuple[Problem, ...]]:
+    receipts: list[Receipt] = []
+    problems: list[Problem] = []
+    for path in sorted(folder.glob("*.json")):
+        where = f"history/receipts/{path.name}"
+        try:
+            body, _ = unseal(path.read_bytes())
+            if body.get("format") != "killpoint.receipt/1" or body.get("fault") != path.stem:
+                raise FormatError(f"is no receipt of fault {path.stem}")
+            receipts.append(decode(Receipt, body, "receipt"))
+        except (FormatError, OSError) as error:
+            problems.append(Problem(where, str(error)))
+    return tuple(receipts), tuple(problems)

@@ -1,0 +1,21 @@
+"""Reading shell: a run folder → all evidence. Reads each file once, writes nothing, raises nothing for damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chaos.audit.evidence import Evidence
+from chaos.audit.read_dataset import read_dataset
+from chaos.audit.read_history import read_history
+from chaos.audit.read_store import read_store
+
+
+def read_evidence(run: Path, dataset: Path | None = None) -> Evidence:
+    """dataset: where its Parquet shards are now; by default where the history says that they were."""
+    store = read_store(run / "store")
+    history, begun, data = read_history(run / "history")
+    if dataset is None and data is not None:
+        dataset = Path(data.dataset.path)
+    consumed = (seen.segment.sample_id for seen in store.files.values() if seen.segment is not None)
+    seen = read_dataset(dataset, consumed)
+    return Evidence(store, history, begun, None if data is None else data.plan, seen)

@@ -1,0 +1,136 @@
+"""Invariant 10, no vacuous pass: every planned fault has one receipt and was seen, every death has a receipt, and
+the history that all of this rests on is whole. Whatever is missing makes the verdict unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chaos.audit.deaths import explained, mismatch, observe, orphaning, receipts_of, unexplained
+from chaos.audit.events import (
+    Closed,
+    ExitConfirmed,
+    Exited,
+    Finished,
+    GaveUp,
+    Head,
+    ProcessNamed,
+    Resumed,
+    Spawned,
+)
+from chaos.audit.evidence import Evidence, HistoryFile
+from chaos.audit.findings import Case, Finding
+from chaos.audit.logbook import publications
+from chaos.audit.verified import manifest_of
+from chaos.audit.witnesses import events
+
+ID, NAME = 10, "no vacuous pass"
+
+
+def check(evidence: Evidence) -> Finding:
+    """Unknown: evidence that is missing or cut, a fault that did not fire or was not seen, a death unaccounted for."""
+    case = Case(used=bool(evidence.faults))
+    case.unsure += evidence_gaps(evidence)
+    for fault in evidence.faults:
+        receipts = receipts_of(evidence, fault)
+        if len(receipts) != 1:
+            case.unsure.append(f"fault {fault} did not fire: it has {len(receipts) or 'no'} receipt")
+            continue
+        if wrong := mismatch(evidence, fault, receipts[0]):
+            case.unsure.append(f"fault {fault} {wrong}")
+        elif observe(evidence, receipts[0]) is None:
+            pid = receipts[0].target.pid
+            case.unsure.append(f"fault {fault} has a receipt, but nobody saw process {pid} end as it says")
+    planned = {fault.id for fault in evidence.faults}
+    for receipt in evidence.history.receipts:
+        if evidence.begun is not None and receipt.fault not in planned:
+            case.unsure.append(f"there is a receipt of {receipt.fault}, which was not planned")
+    case.unsure += unexplained(evidence)
+    return case.finding("no fault was planned")
+
+
+def evidence_gaps(evidence: Evidence) -> Iterator[str]:
+    """Everything that shows that part of the history was lost, cut or changed."""
+    history = evidence.history
+    if not history.files:
+        yield "there is no history"
+        return
+    for problem in history.problems:
+        yield str(problem)
+    for file in history.files.values():
+        if file.problem is not None:
+            yield f"history/{file.name} {file.problem}"
+    if evidence.begun is None:
+        yield "no history says what the run was (the supervisor's first file is missing or cut)"
+    for event in events(evidence, ProcessNamed):
+        if event.what.history not in history.files:
+            yield f"history/{event.what.history} is missing: process {event.what.pid} ({event.what.role}) wrote it"
+    yield from _cut_heads(evidence)
+    yield from _without_end(evidence)
+    yield from _unfinished(evidence)
+
+
+def _cut_heads(evidence: Evidence) -> Iterator[str]:
+    """Every head that was carried elsewhere must be a line of the file that it names."""
+    for where, head in _heads(evidence):
+        file = evidence.history.files.get(head.file)
+        if file is None:
+            yield f"history/{head.file} is missing: {where} names it"
+        elif head.n >= len(file.chains):
+            yield f"history/{head.file} was cut: {where} has seen line {head.n + 1}, it ends at line {len(file.chains)}"
+        elif head.n < 0 or file.chains[head.n] != head.chain:
+            yield f"history/{head.file} is another one than {where} has seen: line {head.n + 1} differs"
+
+
+def _heads(evidence: Evidence) -> Iterator[tuple[str, Head]]:
+    for receipt in evidence.history.receipts:
+        if receipt.history is not None:
+            yield f"the receipt of {receipt.fault}", receipt.history
+    for publish in publications(evidence.store.log.entries):
+        manifest = manifest_of(evidence, publish)
+        for record in manifest.ranks if manifest is not None else ():
+            yield f"the manifest of {publish.name}", record.history
+    for event in events(evidence, Closed):
+        for head in event.what.heads:
+            yield f"the end of {event.file}", head
+    for resumed in events(evidence, Resumed):
+        for previous in resumed.what.previous:
+            if previous.head is not None:
+                yield f"the supervisor that resumed ({resumed.file})", previous.head
+
+
+def _without_end(evidence: Evidence) -> Iterator[str]:
+    """A history ends in `closed`, or its process is known to have been ended."""
+    meant, lost = explained(evidence), orphaning(evidence)
+    took_part = {event.what.history for event in events(evidence, ProcessNamed)}
+    children = {(event.what.pid, event.what.start_ticks) for event in events(evidence, ProcessNamed)}
+    for file in evidence.history.files.values():
+        opened = file.opened
+        if file.closed or file.problem is not None or opened is None or file.name in lost:
+            continue
+        if opened.role == "launcher":
+            spawned = _spawned(file)
+            if spawned in children and spawned not in meant:
+                yield f"history/{file.name} has no end: the launcher of process {spawned[0]} was cut off"
+        elif (opened.pid, opened.start_ticks) not in meant | _exited(evidence):
+            acted = file.name in took_part or any(event.attempt is not None for event in file.events)
+            if acted or opened.role == "supervisor":
+                yield f"history/{file.name} has no end, and nothing says that process {opened.pid} was ended"
+
+
+def _spawned(file: HistoryFile) -> tuple[int, int | None]:
+    found = [event.what for event in file.events if isinstance(event.what, Spawned)]
+    return (found[0].pid, found[0].start_ticks) if found else (-1, None)
+
+
+def _exited(evidence: Evidence) -> set[tuple[int, int]]:
+    ended = [*events(evidence, Exited), *events(evidence, ExitConfirmed)]
+    return {(event.what.pid, event.what.start_ticks) for event in ended}
+
+
+def _unfinished(evidence: Evidence) -> Iterator[str]:
+    """A run that did not reach its target is no proof that it would have."""
+    finished = list(events(evidence, Finished))
+    if evidence.begun is not None and not finished:
+        reasons = [event.what.reason for event in events(evidence, GaveUp)]
+        yield f"the run did not reach its target: {reasons[-1] if reasons else 'nothing says that it finished'}"

@@ -1,0 +1,117 @@
+"""Ray for one command: started or joined here and nowhere else, silent on stdout, gone at the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+import psutil
+
+from chaos.errors import RayUnreachable
+from chaos.interrupts import Interrupts
+
+_SHUTDOWN_S = 5.0
+_CONNECT_S = 5.0
+
+
+@contextmanager
+def ray_cluster(cpus: int, interrupts: Interrupts) -> Iterator[None]:
+    """Ray at RAY_ADDRESS, else a local one with at least `cpus` CPUs. Raises RayUnreachable.
+
+    A caller that is connected already keeps its cluster: it is used, and not shut down.
+    """
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        _require_listener(address)
+    with interrupts.deferred():
+        _connect(cpus, address)
+        interrupts.install()
+    try:
+        yield
+    finally:
+        with interrupts.held_off():
+            _disconnect()
+
+
+@contextmanager
+def stdout_on_stderr() -> Iterator[None]:
+    """Whatever writes to standard output meanwhile, in any language, writes to standard error.
+
+    Standard output belongs to results: `--json` must be nothing but JSON.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _require_listener(address: str) -> None:
+    """Fails within seconds where nobody listens; Ray itself tries for minutes, beyond the reach of Ctrl-C."""
+    host, _, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
+    if not host or not port.isdecimal():
+        return  # `auto`, `local`: nothing to connect to yet
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+    except OSError as error:
+        raise RayUnreachable(f"no Ray at RAY_ADDRESS={address}: {error.strerror or error}") from error
+
+
+def _connect(cpus: int, address: str | None) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns about its own plans
+    import ray
+
+    local: dict[str, Any] = {"num_cpus": max(cpus, os.cpu_count() or 1), "include_dashboard": False}
+    silence_worker_deaths()
+    try:
+        ray.init(
+            address=address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **({} if address else local),
+        )
+    except Exception as error:
+        where = f"at RAY_ADDRESS={address}" if address else "on this machine"
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        raise RayUnreachable(f"no Ray {where}: {text[0]}") from error
+
+
+def silence_worker_deaths() -> None:
+    """Ray prints "A worker died …" on the driver's stdout in spite of `log_to_driver=False`.
+
+    Deaths are this program's business: it reports them itself. The name is private to Ray; a test holds it.
+    """
+    import ray._private.worker
+
+    ray._private.worker.print_to_stdstream = lambda *_args, **_kwargs: None
+
+
+def _disconnect() -> None:
+    """Shuts Ray down and makes sure that nothing that this process had started is left."""
+    import ray
+
+    started = psutil.Process().children(recursive=True)
+    ray.shutdown()
+    _gone, left = psutil.wait_procs(started, timeout=_SHUTDOWN_S)
+    for process in left:
+        try:
+            process.kill()  # psutil compares the start time first: never another process
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(left, timeout=_SHUTDOWN_S)

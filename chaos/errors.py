@@ -1,0 +1,85 @@
+"""Errors of the chaos package. Each message says what happened, where, and what to do.
+
+ChaosError
+├── ExperimentError          the experiment file is wrong; names file, line and field
+│   └── UnknownPoint         a kill point that does not exist; names the nearest
+├── OutputExists             the folder for a new run is already there; nothing was overwritten
+├── NotARun                  a folder that was given as a run is none
+├── RunFinished              --resume of a run that has reached its target
+├── RayUnreachable           no Ray to connect to, or it could not be started
+├── GateError                a kill that was planned behind a gate did not find it as planned
+│   ├── GateNotHeld          the background work never stood at the gate: the fault did not strike
+│   └── GateNotReleased      the gate was held and nothing struck: the held work stopped waiting
+└── RunInterrupted           Ctrl-C or SIGTERM
+
+`chaos.faults.InjectedFault` is no error of this package: it is the fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class ChaosError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in an experiment file. `line` counts from 1, 0 where there is none."""
+
+    source: str
+    line: int
+    field: str
+    what: str
+
+    def __str__(self) -> str:
+        place = f"{self.source}:{self.line}" if self.line else self.source
+        return f"{place}: {self.field}: {self.what}" if self.field else f"{place}: {self.what}"
+
+
+class ExperimentError(ChaosError):
+    """The experiment file is wrong. `problems` has every finding, the message one line for each."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+class UnknownPoint(ExperimentError):
+    """A kill point that is not in the catalogue."""
+
+
+class OutputExists(ChaosError):
+    """The folder for a new run exists. Give another one, or `--resume` it."""
+
+
+class NotARun(ChaosError):
+    """The folder holds no run: it has no experiment.yaml, store or history."""
+
+
+class RunFinished(ChaosError):
+    """The run has reached its target step: there is nothing to resume."""
+
+
+class RayUnreachable(ChaosError):
+    """Ray could not be started, or the address does not answer."""
+
+
+class GateError(ChaosError):
+    """A kill that was planned behind a gate did not find things as planned."""
+
+
+class GateNotHeld(GateError):
+    """The gate's passage was not reached within the deadline, or its process died. Nothing was struck."""
+
+
+class GateNotReleased(GateError):
+    """The gate was held until the deadline and its fault never struck."""
+
+
+class RunInterrupted(ChaosError):
+    """Ctrl-C or SIGTERM: the run was cleaned up and can be resumed."""

@@ -1,0 +1,118 @@
+"""The parent of one worker process: sees with its own `waitpid` how the process ended, and records it.
+
+Owns the observed half of invariant 10. Ray starts it in place of the interpreter (`py_executable`) as
+`python -S -E launcher.py ARGS…`; it runs `python ARGS…` as its child and ends with the same status. Standard
+library only, and everything slow happens after the fork, beside the child's own start.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False  # `typing` costs 10 ms
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from storage.history import History
+
+HISTORY_ENV = "KILLPOINT_HISTORY"
+RUN_ENV = "KILLPOINT_RUN"
+_FORWARDED = (signal.SIGTERM, signal.SIGINT)
+_PR_SET_PDEATHSIG = 1
+
+
+def py_executable() -> str:
+    """The shell text that Ray's runtime environment takes as `py_executable`."""
+    import shlex
+
+    return f"{shlex.quote(sys.executable)} -S -E {shlex.quote(os.path.abspath(__file__))}"
+
+
+def main() -> int:
+    """Runs the child, records its life, returns the exit status to end with."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    launcher = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _become_child(launcher, before)
+    _forward_signals_to(child)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return _watch(child)
+
+
+def _become_child(launcher: int, mask: set[int | signal.Signals]) -> None:
+    try:
+        _die_with(launcher)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    finally:
+        os._exit(127)
+
+
+def _die_with(launcher: int) -> None:
+    """A worker that outlived its launcher would die unseen, so the kernel kills it with the launcher."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != launcher:  # it was gone before prctl
+        os._exit(127)
+
+
+def _forward_signals_to(child: int) -> None:
+    def forward(number: int, _frame: FrameType | None) -> None:
+        os.kill(child, number)
+
+    for number in _FORWARDED:
+        signal.signal(number, forward)
+
+
+def _watch(child: int) -> int:
+    from storage.process import start_ticks
+
+    ticks = start_ticks(child)  # there even if the child has ended: it is not waited for yet
+    history = _open_history(child, ticks)
+    _, status = os.waitpid(child, 0)
+    # From here on the pid may be another process's.
+    for number in _FORWARDED:
+        signal.signal(number, signal.SIG_IGN)
+    killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    code = os.WEXITSTATUS(status) if killed_by is None else None
+    if history is not None:
+        _record_exit(history, child, ticks, killed_by, code)
+    return 128 + killed_by if killed_by is not None else os.WEXITSTATUS(status)
+
+
+def _open_history(child: int, ticks: int | None) -> History | None:
+    """None if it cannot be written: the worker works on, and what was not seen makes the verdict unknown."""
+    try:
+        from pathlib import Path
+
+        from storage.history import History
+
+        history = History.open(Path(os.environ[HISTORY_ENV]), "launcher", os.environ[RUN_ENV])
+        history.record("spawned", pid=child, start_ticks=ticks)
+        return history
+    except Exception as error:
+        _complain(child, error)
+        return None
+
+
+def _record_exit(
+    history: History, child: int, ticks: int | None, killed_by: int | None, code: int | None
+) -> None:
+    try:
+        history.record("exited", pid=child, start_ticks=ticks, signal=killed_by, code=code)
+        history.close()
+    except Exception as error:
+        _complain(child, error)
+
+
+def _complain(child: int, error: Exception) -> None:
+    print(f"killpoint launcher: the end of process {child} goes unrecorded: {error!r}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # not chaos/ itself
+    os._exit(main())

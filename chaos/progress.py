@@ -1,0 +1,119 @@
+"""Live progress on standard error: step, loss, attempt, what was just killed. Fed by supervisor events."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from chaos.faults import Fault
+from chaos.receipts import read_receipts
+from chaos.report import signal_name, who
+from storage.errors import StorageError
+from trainers.events import (
+    AttemptStarted,
+    Chosen,
+    DeathDetected,
+    DeathObserved,
+    Event,
+    Finished,
+    Log,
+    Published,
+    StepDone,
+)
+
+_LINES_PER_RUN = 10  # where there is no terminal: this many lines of steps
+
+
+class LiveProgress:
+    """A bar on a terminal, single lines elsewhere. `notify` may be called from any thread."""
+
+    def __init__(
+        self, steps: int, folder: Path, faults: tuple[Fault, ...], console: Console | None = None
+    ) -> None:
+        self._console = console or Console(stderr=True, highlight=False, markup=False)
+        self._steps, self._folder = steps, folder
+        self._faults = {fault.id: fault for fault in faults}
+        self._attempt = 0
+        self._shown = 0
+        self._names: dict[tuple[int, int], str] = {}
+        self._lock = threading.Lock()
+        self._bar = Progress(
+            TextColumn("{task.fields[attempt]}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[state]}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=steps, attempt="starting", state="")
+
+    def __enter__(self) -> LiveProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def notify(self, event: Event) -> None:
+        """Shows the event."""
+        with self._lock:
+            if isinstance(event, StepDone):
+                self._step(event)
+            else:
+                self._say(event)
+
+    def _step(self, event: StepDone) -> None:
+        state = f"step {event.step}/{self._steps}  loss {event.loss:.4f}"
+        self._bar.update(self._task, completed=event.step, state=state)
+        every = max(1, self._steps // _LINES_PER_RUN)
+        if self._bar.disable and event.step % every == 0 and event.step != self._shown:
+            self._shown = event.step
+            self._print(f"attempt {event.attempt}  {state}")
+
+    def _say(self, event: Event) -> None:
+        match event:
+            case AttemptStarted(attempt):
+                self._attempt, self._shown = attempt, 0
+                self._bar.update(self._task, attempt=f"attempt {attempt}")
+            case DeathDetected():
+                self._print(self._death(event))
+            case DeathObserved() if event.signal is not None:
+                name = self._names.get((event.pid, event.start_ticks), "a process")
+                self._print(f"  {name} (pid {event.pid}) is gone: {signal_name(event.signal)}")
+            case Chosen(attempt, name, step, rejected) if attempt > 0 or name is not None:
+                for other, reason in rejected:
+                    self._print(f"  rejected {other}: {reason}")
+                self._print(f"  attempt {attempt} goes on from {name or 'the start'} (step {step})")
+            case Published(_, name, _):
+                self._bar.update(self._task, attempt=f"attempt {self._attempt}, saved {name}")
+            case Finished(step):
+                self._print(f"step {step} reached")
+            case Log(text):
+                self._print(text)
+
+    def _death(self, event: DeathDetected) -> str:
+        name = who(event.role, event.rank)
+        self._names[(event.pid, event.start_ticks)] = name
+        fault = self._fault_of(event.pid, event.start_ticks)
+        struck = f"struck by {fault.id}, {fault}" if fault else "no fault of this experiment"
+        return f"attempt {event.attempt}: {name} (pid {event.pid}) {event.how.replace('_', ' ')}: {struck}"
+
+    def _fault_of(self, pid: int, ticks: int) -> Fault | None:
+        try:
+            receipts = read_receipts(self._folder)
+        except (StorageError, OSError):
+            return None
+        for receipt in receipts:
+            if (receipt.target.pid, receipt.target.start_ticks) == (pid, ticks):
+                return self._faults.get(receipt.fault)
+        return None
+
+    def _print(self, text: str) -> None:
+        self._bar.console.print(text)

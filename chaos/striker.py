@@ -1,0 +1,212 @@
+"""The kill-point function that kills: given downward as `reached`, it strikes its own process where planned.
+
+Order of a strike: the gate (if any) is held, the receipt is durable, the process strikes itself. Without a
+held gate or without a new receipt nothing is struck.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from chaos.faults import Fault, FaultKind, InjectedFault, Passage
+from chaos.gates import hold_gate, release_gate, wait_held
+from chaos.hook import set_current
+from chaos.points import Role
+from chaos.receipts import has_receipt, receipt_for, write_receipt
+from storage.process import current_process
+
+if TYPE_CHECKING:
+    from storage.history import History
+
+SIGNALS: Mapping[FaultKind, signal.Signals] = {
+    FaultKind.SIGKILL: signal.SIGKILL,
+    FaultKind.HANG: signal.SIGSTOP,  # stops every thread, so that nothing runs on
+}
+
+
+class _Plan(NamedTuple):
+    """What a striker knows wherever it travels."""
+
+    run: str
+    folder: Path
+    faults: tuple[Fault, ...]
+    record: bool
+    gate_deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """At hit `hit` of a point: hold the fault's gate, or strike."""
+
+    hit: int
+    fault: Fault
+    holds: bool
+
+
+class Striker:
+    """One process's kill points. Picklable: what travels is the plan, what it has counted stays behind.
+
+    Disarmed (no fault for this process in this attempt, nothing recorded) a call costs one attribute look-up.
+    """
+
+    __slots__ = ("_armed", "_plan")
+
+    def __init__(
+        self,
+        run: str,
+        folder: Path,
+        faults: tuple[Fault, ...],
+        record: bool = False,
+        gate_deadline_s: float = 20.0,
+    ) -> None:
+        self._plan = _Plan(run, folder, faults, record, gate_deadline_s)
+        self._armed: _Armed | None = None
+
+    def __getstate__(self) -> _Plan:
+        return self._plan
+
+    def __setstate__(self, plan: tuple[object, ...]) -> None:
+        self._plan = _Plan(*plan)  # type: ignore[arg-type]
+        self._armed = None
+
+    def enter(self, attempt: int, role: str, rank: int | None, history: History | None) -> None:
+        """This process works for `attempt` from now on: counts from zero and arms what is planned for it."""
+        watches = _watches(self._plan, attempt, Role(role), rank)
+        if watches or self._plan.record:
+            self._armed = _Armed(self._plan, attempt, Role(role), rank, history, watches)
+        else:
+            self._armed = None
+        set_current(self)
+
+    def __call__(self, point: str) -> None:
+        """Execution is at `point`. May not return, may raise InjectedFault or GateError."""
+        armed = self._armed
+        if armed is not None:
+            armed.passed(point)
+
+    def at(self, point: str, hit: int) -> None:
+        """Execution is at passage `hit` of `point`, counted by the caller: tasks have no memory."""
+        armed = self._armed
+        if armed is not None:
+            armed.passed_at(point, hit)
+
+    def bound(self) -> Callable[[str], None]:
+        """`reached` for a thread that may outlive its attempt: it counts and strikes in this attempt only.
+
+        After the next `enter` it does nothing, so that an abandoned saver's passages are nobody's hits.
+        """
+        armed = self._armed
+
+        def reached(point: str) -> None:
+            if armed is not None and armed is self._armed:
+                armed.passed(point)
+
+        return reached
+
+    def flush(self) -> None:
+        """Writes the passages counted since `enter`, if they are recorded, to the history."""
+        armed = self._armed
+        if armed is not None and self._plan.record:
+            armed.write_counts()
+
+
+def release_struck_gates(folder: Path, faults: tuple[Fault, ...]) -> None:
+    """Releases every gate whose fault has a receipt."""
+    for fault in faults:
+        if fault.gate is not None and has_receipt(folder, fault.id):
+            release_gate(folder, fault.id)
+
+
+def _watches(plan: _Plan, attempt: int, role: Role, rank: int | None) -> dict[str, tuple[_Watch, ...]]:
+    """What is watched in a process of this role and rank, by point. A fault with a receipt is over."""
+    found: dict[str, tuple[_Watch, ...]] = {}
+    for fault in plan.faults:
+        # A standby serves no attempt yet, and its faults name attempt 0.
+        if fault.attempt != attempt and role is not Role.STANDBY:
+            continue
+        if has_receipt(plan.folder, fault.id):
+            continue
+        if fault.passage is not None and _serves(fault.role, fault.rank, role, rank):
+            watch = _Watch(fault.passage.hit, fault, holds=False)
+            found[fault.passage.point] = (*found.get(fault.passage.point, ()), watch)
+        gate = fault.gate
+        if gate is not None and _serves(gate.role, gate.rank, role, rank):
+            found[gate.point] = (*found.get(gate.point, ()), _Watch(gate.hit, fault, holds=True))
+    return found
+
+
+def _serves(planned: Role, planned_rank: int | None, role: Role, rank: int | None) -> bool:
+    if planned is not role:
+        return False
+    return planned_rank == rank or planned_rank is None
+
+
+class _Armed:
+    """Counts and watches of one process in one attempt. Its threads (training, saver) may call at once."""
+
+    def __init__(
+        self,
+        plan: _Plan,
+        attempt: int,
+        role: Role,
+        rank: int | None,
+        history: History | None,
+        watches: Mapping[str, tuple[_Watch, ...]],
+    ) -> None:
+        self._plan, self._attempt, self._role, self._rank = plan, attempt, role, rank
+        self._history, self._watches = history, watches
+        self._hits: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def passed(self, point: str) -> None:
+        """Counts one passage and does what is planned there."""
+        watches = self._watches.get(point)
+        if watches is None and not self._plan.record:
+            return
+        with self._lock:
+            hit = self._hits.get(point, 0) + 1
+            self._hits[point] = hit
+        self._act(point, hit, watches or ())
+
+    def passed_at(self, point: str, hit: int) -> None:
+        """One passage whose number the caller knows."""
+        with self._lock:
+            self._hits[point] = max(self._hits.get(point, 0), hit)
+        self._act(point, hit, self._watches.get(point, ()))
+
+    def write_counts(self) -> None:
+        """Records the counts. A process without a history (a task) records none."""
+        if self._history is None:
+            return
+        with self._lock:
+            counts = dict(sorted(self._hits.items()))
+        self._history.record(
+            "passages", attempt=self._attempt, role=self._role.value, rank=self._rank, counts=counts
+        )
+
+    def _act(self, point: str, hit: int, watches: tuple[_Watch, ...]) -> None:
+        for watch in watches:
+            if watch.hit != hit:
+                continue
+            if watch.holds:
+                hold_gate(self._plan.folder, watch.fault.id, self._plan.gate_deadline_s)
+            else:
+                self._strike(watch.fault, Passage(self._attempt, self._role, self._rank, point, hit))
+
+    def _strike(self, fault: Fault, passage: Passage) -> None:
+        if fault.gate is not None:
+            wait_held(self._plan.folder, fault.id, self._plan.gate_deadline_s)
+        head = None if self._history is None else self._history.head
+        passages = dict(self._hits) if self._plan.record else None
+        receipt = receipt_for(fault, self._plan.run, self._rank, current_process(), head, passages)
+        if not write_receipt(self._plan.folder, receipt):
+            return
+        if fault.kind is FaultKind.EXCEPTION:
+            raise InjectedFault(fault.id, str(passage))
+        # To this thread, not to the process: then this thread is sure not to run on before a stop takes hold.
+        signal.pthread_kill(threading.get_ident(), SIGNALS[fault.kind])

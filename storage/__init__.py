@@ -1,0 +1,1 @@
+"""Everything durable: objects, commit log, checkpoint protocol, selection, ledger and history."""

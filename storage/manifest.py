@@ -1,0 +1,216 @@
+"""The manifest of one checkpoint: which bytes it consists of, and what state they hold (invariants 1 and 4).
+
+Format `killpoint.manifest/1`; the package's README describes it. A manifest that decodes is complete: one
+shard and one ledger segment of every rank under the names that its step and attempt give, and every part
+digested. What is missing is Damaged, never a match. Whether the files are as it says is for
+`shard.read_verified` to find out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from storage.errors import Damaged
+from storage.fields import BULK, CHAIN, SEALED, Fields
+from storage.history import Head
+from storage.sealed import seal, unseal
+
+FORMAT = "killpoint.manifest/1"
+FileKind = Literal["shard", "ledger"]
+SHARED_PARTS = frozenset({"model", "optimizer"})
+RANK_PARTS = frozenset(
+    {"buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch"}
+)  # rng.cuda besides, where the run has it
+_FIELDS = {
+    "format", "run", "name", "attempt", "step", "world", "cursor", "parent", "fingerprints", "files",
+    "tensors", "parts", "ranks",
+}  # fmt: skip
+_SHARED_TENSOR = re.compile(r"model/.+|optimizer/.+/[^/]+", re.DOTALL)
+_RANK_TENSOR = re.compile(r"buffer/.+|rng/.+", re.DOTALL)
+_PART = re.compile(r"[a-z.]+")
+_NAME = re.compile(r"s([0-9]{8,})-a([0-9]{4,})")
+
+
+def checkpoint_name(step: int, attempt: int) -> str:
+    """Name of the checkpoint of `step` that `attempt` makes: s00000007-a0000."""
+    return f"s{step:08d}-a{attempt:04d}"
+
+
+def parse_checkpoint_name(name: str) -> tuple[int, int]:
+    """(step, attempt) of a checkpoint's name. Raises ValueError for anything that is not exactly one."""
+    match = _NAME.fullmatch(name)
+    if match and checkpoint_name(step := int(match[1]), attempt := int(match[2])) == name:
+        return step, attempt
+    raise ValueError(f"{name!r} is not a checkpoint's name: it must look like {checkpoint_name(7, 0)}")
+
+
+def manifest_path(name: str) -> str:
+    return f"manifests/{name}.json"
+
+
+def shard_path(name: str, rank: int) -> str:
+    return f"shards/{name}-r{rank:04d}.safetensors"
+
+
+def ledger_path(name: str, rank: int) -> str:
+    return f"ledger/{name}-r{rank:04d}.arrow"
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """What the checkpoint was made for; resuming with another one of these is an error."""
+
+    dataset: str
+    plan: str
+    config: str
+    code: str
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One file of a checkpoint. path: relative to the store; digest: xxh3-128 of all its bytes."""
+
+    path: str
+    kind: FileKind
+    rank: int
+    bytes: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """What only this rank has. parts, tensors: name → digest; history: how far its history had come."""
+
+    rank: int
+    parts: Mapping[str, str]
+    tensors: Mapping[str, str]
+    history: Head
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One checkpoint: the state after `step` updates and `cursor` samples, held by the attempt's `world`
+    ranks.
+
+    parent: manifest digest of the checkpoint before it in the lineage, None for the first. tensors, parts:
+    the replicated state, name → digest. files: of every rank its shard and its ledger segment.
+    """
+
+    run: str
+    name: str
+    attempt: int
+    step: int
+    world: int
+    cursor: int
+    parent: str | None
+    fingerprints: Fingerprints
+    files: tuple[FileRecord, ...]
+    tensors: Mapping[str, str]
+    parts: Mapping[str, str]
+    ranks: tuple[RankRecord, ...]
+
+    def file(self, kind: FileKind, rank: int) -> FileRecord:
+        """The rank's file of this kind. Raises ValueError for a rank outside the world."""
+        for record in self.files:
+            if record.kind == kind and record.rank == rank:
+                return record
+        raise ValueError(f"{self.name} has no {kind} of rank {rank}: its world is {self.world}")
+
+
+def encode(manifest: Manifest) -> tuple[bytes, str]:
+    """Bytes of the sealed manifest, and its digest. Raises ValueError if `decode` would refuse it."""
+    body = {
+        "format": FORMAT,
+        **{
+            key: getattr(manifest, key)
+            for key in ("run", "name", "attempt", "step", "world", "cursor", "parent")
+        },
+        "fingerprints": asdict(manifest.fingerprints),
+        "files": [asdict(record) for record in manifest.files],
+        "tensors": dict(manifest.tensors),
+        "parts": dict(manifest.parts),
+        "ranks": [_rank_body(record) for record in manifest.ranks],
+    }
+    data, digest = seal(body)
+    try:
+        decode(data, manifest.name)
+    except Damaged as error:
+        raise ValueError(f"incomplete or malformed manifest: {error}") from error
+    return data, digest
+
+
+def decode(data: bytes, where: str) -> tuple[Manifest, str]:
+    """The manifest and its digest. Raises Damaged unless it is sealed, well-formed and complete."""
+    body, digest = unseal(data, where)
+    fields = Fields(body, where, _FIELDS)
+    fields.constant("format", FORMAT)
+    prints = fields.nested("fingerprints", {"dataset", "plan", "config", "code"})
+    parts = fields.digests("parts", _PART)
+    if parts.keys() != SHARED_PARTS:
+        raise fields.wrong("parts", f"digests of exactly {sorted(SHARED_PARTS)}")
+    manifest = Manifest(
+        run=fields.text("run"),
+        name=fields.text("name"),
+        attempt=fields.count("attempt"),
+        step=fields.count("step"),
+        world=fields.count("world"),
+        cursor=fields.count("cursor"),
+        parent=fields.optional("parent", lambda key: fields.text(key, SEALED)),
+        fingerprints=Fingerprints(*(prints.text(key) for key in ("dataset", "plan", "config", "code"))),
+        files=tuple(_file(item, f"{where}: files") for item in fields.items("files")),
+        tensors=fields.digests("tensors", _SHARED_TENSOR),
+        parts=parts,
+        ranks=tuple(_rank(item, f"{where}: ranks") for item in fields.items("ranks")),
+    )
+    _check_whole(manifest, where)
+    return manifest, digest
+
+
+def _check_whole(manifest: Manifest, where: str) -> None:
+    """Name, ranks and files must be those that step, attempt and world say, each exactly once."""
+    name, world = manifest.name, manifest.world
+    if name != checkpoint_name(manifest.step, manifest.attempt):
+        raise Damaged(
+            where, f"name {name} does not belong to step {manifest.step} of attempt {manifest.attempt}"
+        )
+    if world < 1 or [record.rank for record in manifest.ranks] != list(range(world)):
+        raise Damaged(where, f"ranks must be exactly 0 to {world - 1} in order")
+    expected = {(shard_path(name, rank), "shard", rank) for rank in range(world)}
+    expected |= {(ledger_path(name, rank), "ledger", rank) for rank in range(world)}
+    found = [(record.path, record.kind, record.rank) for record in manifest.files]
+    if len(found) != len(expected) or set(found) != expected:
+        different = sorted(path for path, _, _ in expected.symmetric_difference(found))
+        raise Damaged(where, f"files must be one shard and one ledger segment of every rank; see {different}")
+
+
+def _file(item: object, where: str) -> FileRecord:
+    fields = Fields(item, where, {"path", "kind", "rank", "bytes", "digest"})
+    kind: FileKind = "shard" if fields.text("kind") == "shard" else "ledger"
+    fields.constant("kind", kind)
+    return FileRecord(
+        fields.text("path"), kind, fields.count("rank"), fields.count("bytes"), fields.text("digest", BULK)
+    )
+
+
+def _rank(item: object, where: str) -> RankRecord:
+    fields = Fields(item, where, {"rank", "parts", "tensors", "history"})
+    parts = fields.digests("parts", _PART)
+    if parts.keys() - {"rng.cuda"} != RANK_PARTS:
+        raise fields.wrong(
+            "parts", f"digests of exactly {sorted(RANK_PARTS)}, and of rng.cuda if there is one"
+        )
+    head = fields.nested("history", {"file", "n", "chain"})
+    history = Head(head.text("file"), head.count("n"), head.text("chain", CHAIN))
+    return RankRecord(fields.count("rank"), parts, fields.digests("tensors", _RANK_TENSOR), history)
+
+
+def _rank_body(record: RankRecord) -> dict[str, Any]:
+    return {
+        "rank": record.rank,
+        "parts": dict(record.parts),
+        "tensors": dict(record.tensors),
+        "history": record.history.as_dict(),
+    }

@@ -1,0 +1,138 @@
+"""A writer of every format that the auditor reads, of its own: it shares no code with what is tested.
+
+Only what a test needs: small files, everything in memory, nothing synced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+_DTYPES = {"float32": "F32", "float64": "F64", "uint8": "U8", "int64": "I64"}
+LEDGER = {
+    "position": pa.int64(), "sample_id": pa.int64(), "content": pa.uint64(), "step": pa.int64(), "microbatch": pa.int32(),
+}  # fmt: skip
+
+
+def canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def seal(body: Mapping[str, Any]) -> tuple[bytes, str]:
+    digest = "sha256:" + hashlib.sha256(canonical(body)).hexdigest()
+    return canonical({"body": body, "digest": digest}) + b"\n", digest
+
+
+def bulk(data: bytes) -> str:
+    return "xxh3-128:" + xxhash.xxh3_128_hexdigest(data)
+
+
+def part(tensors: Mapping[str, str], prefix: str | None, text: str | None) -> str:
+    data = b""
+    for name in sorted(tensors):
+        if prefix is not None and name.startswith(prefix):
+            data += name.encode() + b"\0" + tensors[name].encode() + b"\n"
+    return bulk(data + (b"" if text is None else b"json\0" + text.encode()))
+
+
+def shard(metadata: Mapping[str, str], tensors: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    body = b""
+    for name, array in tensors.items():
+        raw = array.tobytes()
+        header[name] = {
+            "dtype": _DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [len(body), len(body) + len(raw)],
+        }  # fmt: skip
+        body += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def segment(rows: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, object]) -> bytes:
+    order = np.argsort(rows["position"], kind="stable")
+    schema = pa.schema([pa.field(n, t, nullable=False) for n, t in LEDGER.items()])
+    schema = schema.with_metadata({"format": "killpoint.ledger/1", **{k: str(v) for k, v in meta.items()}})
+    batch = pa.record_batch([pa.array(rows[n][order], type=t) for n, t in LEDGER.items()], schema=schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def contents(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint64]:
+    """Content digests, one row after another."""
+    rows = len(next(iter(columns.values())))
+    return np.array(
+        [
+            xxhash.xxh3_64_intdigest(b"".join(columns[name][row].tobytes() for name in sorted(columns)))
+            for row in range(rows)
+        ],
+        np.uint64,
+    )
+
+
+def dataset(folder: Path, columns: Mapping[str, npt.NDArray[Any]], per_file: int, group_rows: int) -> str:
+    """Writes the columns as Parquet files of `per_file` rows. Returns the fingerprint."""
+    folder.mkdir(parents=True)
+    arrays = {
+        n: pa.array(a) if a.ndim == 1 else pa.FixedSizeListArray.from_arrays(pa.array(a.reshape(-1)), a.shape[1])
+        for n, a in columns.items()
+    }
+    table = pa.table(arrays)
+    identity = []
+    for number, start in enumerate(range(0, table.num_rows, per_file)):
+        path, piece = folder / f"part-{number:03d}.parquet", table.slice(start, per_file)
+        pq.write_table(piece, path, row_group_size=group_rows)
+        data = path.read_bytes()
+        identity.append([path.name, len(data), piece.num_rows, bulk(data)])
+    return "sha256:" + hashlib.sha256(canonical(identity)).hexdigest()
+
+
+class Recorder:
+    """One history file."""
+
+    def __init__(self, folder: Path, role: str, pid: int, ticks: int, run: str, t_ns: int, host: str = "h") -> None:
+        self.name = f"{role}-{host}-{pid}-{ticks}.jsonl"
+        self.path = folder / self.name
+        self.pid, self.ticks, self.host, self.n, self.chain = pid, ticks, host, -1, self.name
+        opened = {"run": run, "role": role, "pid": pid, "start_ticks": ticks, "host": host, "boot": "b"}
+        self.record("opened", None, t_ns, **opened)
+
+    def record(self, event: str, attempt: int | None, t_ns: int, **fields: Any) -> None:
+        body = {"event": event, "attempt": attempt, "t_ns": t_ns, "clock": self.n + 2, **fields}
+        self.n += 1
+        self.chain = hashlib.sha256(self.chain.encode() + canonical(body)).hexdigest()
+        with self.path.open("ab") as file:
+            file.write(canonical({"n": self.n, "chain": self.chain, "body": body}) + b"\n")
+
+    @property
+    def head(self) -> dict[str, Any]:
+        return {"file": self.name, "n": self.n, "chain": self.chain}
+
+    @property
+    def who(self) -> dict[str, Any]:
+        return {"pid": self.pid, "start_ticks": self.ticks}
+
+
+def rechain(path: Path, bodies: list[dict[str, Any]]) -> None:
+    """Writes a history anew with these bodies, its chain right."""
+    chain, lines = path.name, []
+    for n, body in enumerate(bodies):
+        chain = hashlib.sha256(chain.encode() + canonical(body)).hexdigest()
+        lines.append(canonical({"n": n, "chain": chain, "body": body}) + b"\n")
+    path.write_bytes(b"".join(lines))
+
+
+def bodies(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line)["body"] for line in path.read_bytes().splitlines()]

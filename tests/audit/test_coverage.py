@@ -1,0 +1,169 @@
+"""The arithmetic of the ledger check against a slow, obvious reference, on rows with any faults."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chaos.audit.coverage import Expected, Spot, cover
+from chaos.audit.evidence import Segment, SegmentMeta
+
+BATCH, ROWS = 4, 7
+Row = tuple[int, int, int, int]  # position, sample id, content, step
+
+
+def plan(positions: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    return (positions * 3 + positions // ROWS) % ROWS
+
+
+CONTENT = np.arange(ROWS, dtype=np.uint64) * np.uint64(11)
+
+
+def segment(rows: list[Row], attempt: int, first_step: int, last_step: int) -> Segment:
+    rows = sorted(rows, key=lambda row: row[0])
+    columns = np.array(rows, np.int64).reshape(-1, 4).T
+    meta = SegmentMeta("r", attempt, last_step + 1, 0, first_step, last_step)
+    return Segment(
+        meta, columns[0], columns[1], columns[2].astype(np.uint64), columns[3], np.zeros(len(rows), np.int32)
+    )
+
+
+def good_rows(first: int, end: int) -> list[Row]:
+    return [(p, int(i), int(CONTENT[i]), p // BATCH) for p, i in zip(range(first, end), plan(np.arange(first, end)), strict=True)]
+
+
+def expected(cursor: int, absent: tuple[tuple[int, int], ...] = ()) -> Expected:
+    known = np.ones(ROWS, np.bool_)
+    known[6] = False
+    return Expected(cursor, BATCH, ROWS, plan, CONTENT, known, absent)
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> tuple[list[Segment], int]:
+    """Some segments that cover 0 … cursor − 1, with rows dropped, repeated, moved and changed."""
+    steps = draw(st.integers(1, 8))
+    cuts = sorted({0, steps, *draw(st.lists(st.integers(0, steps), max_size=2))})
+    segments = []
+    for attempt, (first, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        rows = good_rows(first * BATCH, end * BATCH)
+        for _ in range(draw(st.integers(0, 3))):
+            at = draw(st.integers(0, max(0, len(rows) - 1)))
+            kind = draw(st.sampled_from(["drop", "repeat", "position", "sample", "content", "step"]))
+            if not rows:
+                break
+            p, i, c, s = rows[at]
+            match kind:
+                case "drop":
+                    del rows[at]
+                case "repeat":
+                    rows.append(rows[at])
+                case "position":
+                    rows[at] = (draw(st.integers(-3, steps * BATCH + 9)), i, c, s)
+                case "sample":
+                    rows[at] = (p, draw(st.integers(-1, ROWS)), c, s)
+                case "content":
+                    rows[at] = (p, i, c + 1, s)
+                case _:
+                    rows[at] = (p, i, c, draw(st.integers(0, steps + 1)))
+        split = draw(st.integers(0, len(rows)))
+        segments += [segment(part, attempt, first, end - 1) for part in (rows[:split], rows[split:])]
+    return segments, steps * BATCH
+
+
+def slow(segments: list[Segment], want: Expected) -> dict[str, object]:
+    """Row by row, in dictionaries."""
+    rows = [
+        (Spot(int(s), int(p), int(i), seg.meta.attempt, n), int(c), seg.meta)
+        for n, seg in enumerate(segments)
+        for p, i, c, s in zip(seg.position, seg.sample_id, seg.content, seg.step, strict=True)
+    ]
+    times = Counter(spot.position for spot, _, _ in rows)
+    lost = {p for first, end in want.absent for p in range(first, end)}
+    never = [p for p in range(want.cursor) if not times[p]]
+    faults: dict[str, list[Spot]] = {
+        "beyond": [r for r, _, _ in rows if not 0 <= r.position < want.cursor],
+        "wrong_step": [r for r, _, _ in rows if r.step != r.position // BATCH],
+        "outside_segment": [r for r, _, m in rows if not m.first_step <= r.step <= m.last_step],
+        "wrong_sample": [r for r, _, _ in rows if r.position >= 0 and r.sample_id != plan(np.array([r.position]))[0]],
+        "wrong_content": [r for r, c, _ in rows if 0 <= r.sample_id < 6 and c != CONTENT[r.sample_id]],
+    }
+    repeated = [p for p in range(want.cursor) if times[p] > 1]
+    gaps = [p for p in never if p not in lost]
+    return {
+        **{name: (len(found), min(found, key=lambda s: (s.step, s.position), default=None)) for name, found in faults.items()},
+        "repeated": len(repeated), "first_repeat": min(repeated, default=None),
+        "never": len(gaps), "first_gap": min(gaps, default=None), "uncertain": len(never) - len(gaps),
+        "unread": sum(not 0 <= r.sample_id < 6 for r, _, _ in rows),
+    }  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(ledgers(), st.sampled_from([1, 2, 5, 1 << 17]), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=2))
+def test_equals_the_slow_reference(ledger: tuple[list[Segment], int], window: int, absent: list[tuple[int, int]]) -> None:
+    segments, cursor = ledger
+    want = expected(cursor, tuple(absent))
+    found, truth = cover(segments, want, window), slow(segments, want)
+    for name in ("beyond", "wrong_step", "outside_segment", "wrong_sample", "wrong_content"):
+        tally = getattr(found, name)
+        count, first = truth[name]  # type: ignore[misc]
+        assert tally.count == count, name
+        if first is not None:
+            assert (tally.first.step, tally.first.position) == (first.step, first.position), name
+    assert (found.repeated, found.never, found.uncertain, found.unread) == (
+        truth["repeated"], truth["never"], truth["uncertain"], truth["unread"],
+    )  # fmt: skip
+    assert (found.first_repeat.first if found.first_repeat else None) == truth["first_repeat"]
+    assert (found.first_gap[0] if found.first_gap else None) == truth["first_gap"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 9))
+def test_a_right_ledger_has_no_fault(steps: int, window: int) -> None:
+    found = cover([segment(good_rows(0, steps * BATCH), 0, 0, steps - 1)], expected(steps * BATCH), window)
+    assert (found.repeated, found.never, found.epoch_faults) == (0, 0, [])
+    assert found.wrong_sample.count == found.wrong_step.count == found.beyond.count == 0
+
+
+def test_a_repeat_is_told_with_its_whole_stretch_and_who_applied_it() -> None:
+    segments = [segment(good_rows(0, 12), 0, 0, 2), segment([(p, i, c, 3) for p, i, c, _ in good_rows(8, 12)], 1, 3, 3)]
+    repeat = cover(segments, expected(12)).first_repeat
+    assert repeat is not None
+    assert (repeat.first, repeat.last) == (8, 11)
+    assert [(spot.step, spot.attempt) for spot in repeat.spots] == [(2, 0), (3, 1)]
+
+
+def test_a_repeat_ends_where_others_applied_it() -> None:
+    again = [(p, i, c, s + 1) for p, i, c, s in good_rows(0, 8)]
+    repeat = cover([segment(good_rows(0, 12), 0, 0, 2), segment(again, 1, 1, 2)], expected(12)).first_repeat
+    assert repeat is not None
+    assert (repeat.first, repeat.last) == (0, 3)
+
+
+def test_a_gap_over_several_windows_is_one() -> None:
+    rows = good_rows(0, 3) + good_rows(30, 40)
+    found = cover([segment(rows, 0, 0, 9)], expected(40), window=4)
+    assert (found.never, found.first_gap) == (27, (3, 29))
+
+
+def test_epochs_are_judged_by_ids_alone() -> None:
+    ids = [0, 1, 2, 3, 4, 5, 5, 0, 1, 2, 3, 4, 5, 9]
+    rows = [(p, i, 0, p // BATCH) for p, i in enumerate(ids)]
+    want = Expected(14, BATCH, ROWS)
+    assert cover([segment(rows, 0, 0, 3)], want, window=3).epoch_faults == [
+        "epoch 0 holds sample 5 more than once", "epoch 1 holds sample 9, which the dataset lacks",
+    ]  # fmt: skip
+    unfinished = Expected(13, BATCH, ROWS)
+    assert len(cover([segment(rows[:13], 0, 0, 3)], unfinished).epoch_faults) == 1
+
+
+def test_no_segments_leave_everything_out() -> None:
+    found = cover([], expected(8))
+    assert (found.never, found.first_gap) == (8, (0, 7))
+
+
+def test_far_positions_cost_nothing() -> None:
+    rows = [*good_rows(0, 4), (1 << 62, 0, 0, 0)]
+    assert cover([segment(rows, 0, 0, 0)], expected(1 << 61)).never == (1 << 61) - 4

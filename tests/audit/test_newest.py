@@ -1,0 +1,329 @@
+"""Invariant 2: which checkpoint a restart chose, why, and whether that is what the ranks restored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import audit_files as files
+import pytest
+from conftest import Judge, says
+from simulated_run import F0, F1, Settings, Simulation, fault, ref, two_kills
+
+from chaos.audit import audit_run
+
+DAMAGE = fault(5, 0, "store", None, None, kind="damage", hit=None)  # type: ignore[arg-type]
+F2 = fault(2, 2, "rank", 0, "step.end", hit=2)
+SHARD = "shards/s00000004-a0000-r0001.safetensors"
+
+
+def one_kill(tmp_path: Path, keep: int = 99, faults: tuple[dict[str, Any], ...] = (F0,)) -> Simulation:
+    """Killed after step 5, with s00000002 and s00000004 published; not yet recovered."""
+    sim = Simulation(tmp_path / "run", Settings(faults=list(faults), keep=keep))
+    sim.start()
+    sim.train(5)
+    sim.kill(F0)
+    return sim
+
+
+def go_on(sim: Simulation, **choice: Any) -> Path:
+    sim.recover(**choice)
+    sim.train(12)
+    sim.finish()
+    return sim.folder
+
+
+def test_the_newest_is_right(tmp_path: Path, judged: Judge) -> None:
+    judged(go_on(one_kill(tmp_path)), 2, "valid")
+
+
+def test_an_older_one_without_a_reason(tmp_path: Path, judged: Judge) -> None:
+    folder = go_on(one_kill(tmp_path), take=1)
+    judged(
+        folder, 2, "invalid", "attempt 1 (entry 5) took s00000002-a0000, older than s00000004-a0000",
+        "lists it as not_examined without a reason; it verifies",
+    )  # fmt: skip
+    judged(folder, 8, "valid")
+
+
+def test_an_older_one_with_an_untrue_reason(tmp_path: Path, judged: Judge) -> None:
+    folder = go_on(one_kill(tmp_path), reject=1)
+    judged(folder, 2, "invalid", "rejected s00000004-a0000 (has another digest)", "the newer one verifies")
+
+
+def test_a_rejection_needs_words(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path, faults=(F0, DAMAGE))
+    sim.damage(SHARD, DAMAGE)
+    judged(go_on(sim, reject=1, reason=""), 2, "invalid", "lists it as rejected without a reason", "does not verify")
+
+
+def test_an_older_one_because_the_newer_is_damaged(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path, faults=(F0, DAMAGE))
+    sim.damage(SHARD, DAMAGE)
+    judged(go_on(sim, reject=1), 2, "valid")
+
+
+def test_a_rejection_for_damage_that_was_repaired_since(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path, faults=(F0, DAMAGE))
+    sim.damage(SHARD, DAMAGE)
+    sim.recover(reject=1)
+    sim.damage(SHARD)
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 2, "valid")
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_rejection_of_what_was_retired_since(tmp_path: Path, judged: Judge, refused: bool) -> None:
+    sim = one_kill(tmp_path)
+    sim.recover(reject=1)
+    if refused:
+        sim.say(sim.of("rank", 0).history, "loaded", 1, rank=0, name="s00000004-a0000", ok=False, reason="digest",
+                bytes=0, duration_s=0.0)  # fmt: skip
+    sim.retire(["s00000004-a0000"])
+    sim.train(12)
+    sim.finish()
+    words = () if refused else ("rejected s00000004-a0000", "it was retired since")
+    judged(sim.folder, 2, "valid" if refused else "unknown", *words)
+
+
+def test_a_flipped_bit_that_was_accepted(tmp_path: Path, judged: Judge) -> None:
+    """The shard is damaged, and what the ranks restored differs from the manifest."""
+    sim = one_kill(tmp_path)
+    sim.damage(SHARD)
+
+    def other(kind: str, thing: dict[str, Any]) -> None:
+        if kind == "event" and thing["event"] == "restored" and thing["role"] == "worker" and sim.attempt == 1:
+            thing["parts"]["model"] = "xxh3-128:0"
+
+    sim.edit = other
+    judged(go_on(sim), 2, "invalid", "took s00000004-a0000, which does not verify", SHARD, "has digest")
+
+
+def test_announced_damage_before_the_choice_was_accepted(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path, faults=(F0, DAMAGE))
+    sim.damage(SHARD, DAMAGE)
+    judged(go_on(sim), 2, "invalid", "took s00000004-a0000, which did not verify")
+
+
+@pytest.mark.parametrize("boot", ["b", "another"])
+def test_announced_damage_after_the_choice_is_no_fault_of_it(tmp_path: Path, judged: Judge, boot: str) -> None:
+    late = {**DAMAGE, "attempt": 1}
+    sim = one_kill(tmp_path, faults=(F0, late))
+    sim.recover()
+    sim.edit = lambda kind, thing: thing.update(boot=boot) if kind == "receipt" else None
+    sim.damage(SHARD, late)
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 2, "valid")
+
+
+def test_damage_of_unknown_date_where_the_restored_state_was_whole(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    folder = go_on(sim)
+    sim.damage(SHARD)
+    judged(folder, 2, "unknown", "does not verify now", "nothing says since when")
+    judged(folder, 1, "invalid", SHARD)
+
+
+def test_damage_of_a_chosen_ledger_segment(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    folder = go_on(sim)
+    sim.damage("ledger/s00000004-a0000-r0000.arrow")
+    judged(folder, 2, "unknown", "nothing says since when")
+
+
+def test_damage_of_a_chosen_manifest(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    folder = go_on(sim)
+    (folder / "store/manifests/s00000004-a0000.json").unlink()
+    judged(folder, 2, "invalid", "manifests/s00000004-a0000.json is missing")
+
+
+def test_a_fresh_start_over_good_data(tmp_path: Path, judged: Judge) -> None:
+    folder = go_on(one_kill(tmp_path), take=9)
+    judged(folder, 2, "invalid", "attempt 1 made a fresh start over s00000004-a0000 and s00000002-a0000, which were published")  # fmt: skip
+
+
+def test_a_fresh_start_because_everything_was_damaged(tmp_path: Path, judged: Judge) -> None:
+    other = {**DAMAGE, "id": "f6"}
+    sim = one_kill(tmp_path, faults=(F0, DAMAGE, other))
+    sim.damage(SHARD, DAMAGE)
+    sim.damage("shards/s00000002-a0000-r0000.safetensors", other)
+    judged(go_on(sim, reject=2), 2, "invalid", "every candidate being rejected: stopping would have been right")
+
+
+def test_a_fresh_start_is_right_where_nothing_was_published(tmp_path: Path, judged: Judge) -> None:
+    early = {**F0, "hit": 1}
+    sim = Simulation(tmp_path / "run", Settings(faults=[early]))
+    sim.start()
+    sim.train(1)
+    sim.kill(early)
+    judged(go_on(sim), 2, "valid")
+
+
+def test_a_stray_that_was_taken_unverified(tmp_path: Path, judged: Judge) -> None:
+    """The newest directory is taken though its save never finished."""
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0], keep=99))
+    sim.start()
+    sim.train(5)
+    sim.train(6, publish=False)
+    step, taken = sim.pending.pop()
+    data, digest = files.seal(sim.write(step, taken))
+    (sim.folder / "store/manifests/s00000006-a0000.json").write_bytes(data)
+    sim.kill(F0)
+    sim.edit = take({"name": "s00000006-a0000", "digest": digest, "step": 6})
+    judged(go_on(sim), 2, "invalid", "chose s00000006-a0000, which is no candidate", "taken unverified")
+
+
+def take(parent: dict[str, Any]) -> Any:
+    """Lets every choice after the first be of this parent."""
+
+    def edit(kind: str, thing: dict[str, Any]) -> None:
+        if kind == "entry" and thing["kind"] == "choose" and thing["attempt"] > 0:
+            thing["parent"] = dict(parent)
+
+    return edit
+
+
+def test_another_runs_checkpoint(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    body = {"run": "run-9", "name": "s00000008-a0000"}
+    original = (sim.folder / "store/manifests/s00000004-a0000.json").read_bytes()
+    data, digest = files.seal({**files.json.loads(original)["body"], **body})
+    (sim.folder / "store/manifests/s00000008-a0000.json").write_bytes(data)
+    sim.edit = take({"name": "s00000008-a0000", "digest": digest, "step": 8})
+    judged(go_on(sim), 2, "invalid", "it belongs to another run, run-9")
+
+
+def test_a_retired_checkpoint(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    sim.append("retire", names=["s00000002-a0000"])
+    sim.edit = take(ref(sim.branch[0]))
+    judged(go_on(sim), 2, "invalid", "chose s00000002-a0000, which is no candidate: entry 4 had retired it")
+
+
+def test_the_branch_that_an_earlier_choice_had_left_behind(tmp_path: Path, judged: Judge) -> None:
+    """Attempt 1 rejects step 4 for damage, attempt 2 returns to it once it verifies again."""
+    sim = one_kill(tmp_path, faults=(F0, F1, DAMAGE))
+    sim.damage(SHARD, DAMAGE)
+    left = ref(sim.branch[1])
+    sim.recover(reject=1)
+    sim.train(3)
+    sim.damage(SHARD)
+    sim.kill(F1)
+    sim.edit = take(left)
+    judged(
+        go_on(sim), 2, "invalid", "attempt 2 chose s00000004-a0000, which is no candidate",
+        "a branch of attempt 0 that an earlier choice had left behind", "the newest candidate is s00000002-a0000",
+    )  # fmt: skip
+
+
+def test_the_left_branch_is_named_even_without_candidates(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path, faults=(F0, F1))
+    left = ref(sim.branch[1])
+    sim.recover(take=9)
+    sim.train(1)
+    sim.kill(F1)
+    sim.edit = take(left)
+    judged(go_on(sim), 2, "invalid", "(there is no candidate)")
+
+
+def test_text_order_is_not_the_order(tmp_path: Path, judged: Judge) -> None:
+    """900 is newer than 1000 for who sorts names."""
+    sim = one_kill(tmp_path)
+    sim.branch.reverse()
+    judged(go_on(sim), 2, "invalid", "took s00000002-a0000, older than s00000004-a0000")
+
+
+def test_the_choice_must_be_listed_as_chosen(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: dict[str, Any]) -> None:
+        if kind == "entry" and thing["kind"] == "choose" and thing["attempt"] == 1:
+            thing["candidates"][0]["status"] = "not_examined"
+        if kind == "entry" and thing["kind"] == "choose" and thing["attempt"] == 2:
+            thing["candidates"] = []
+
+    run = two_kills(tmp_path / "run", edit)
+    judged(run.folder, 2, "invalid", "took s00000004-a0000 and lists it as not_examined",
+           "took s00000006-a0001 and does not list it")  # fmt: skip
+
+
+def test_newer_ones_must_be_listed(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: dict[str, Any]) -> None:
+        if kind == "entry" and thing["kind"] == "choose":
+            thing["candidates"] = thing["candidates"][1:]
+
+    sim = one_kill(tmp_path)
+    sim.edit = edit
+    judged(go_on(sim, take=1), 2, "invalid", "older than s00000004-a0000, and does not list it")
+
+
+def test_an_attempt_that_never_chose_passes_its_candidates_on(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    sim.fence()
+    judged(go_on(sim), 2, "valid")
+
+
+def test_an_attempt_that_trained_without_a_choice(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    sim.fence()
+    sim.parent, sim.step = ref(sim.branch[-1]), 4
+    sim.restore()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 2, "invalid", "attempt 1 trained without recording what it started from")
+
+
+def test_two_choices(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    sim.fence()
+    sim.choose()
+    sim.choose()
+    sim.restore()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 2, "invalid", "attempt 1 chose 2 times")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "s00000002-a0000"}, "restored s00000002-a0000 (step 4), the log chose s00000004-a0000 (step 4)"),
+        ({"name": None, "digest": None, "step": 0}, "restored nothing (step 0)"),
+        ({"digest": "sha256:0"}, "rank 1 of attempt 1 restored"),
+        ({"step": 5}, "restored s00000004-a0000 (step 5)"),
+        ({"cursor": 40}, "restored cursor 40 beside optimizer step 4; the checkpoint has cursor 32"),
+    ],
+)
+def test_what_a_rank_restored_is_what_was_chosen(
+    tmp_path: Path, judged: Judge, change: dict[str, Any], words: str
+) -> None:
+    def edit(kind: str, thing: dict[str, Any]) -> None:
+        if kind == "event" and thing["event"] == "restored" and thing.get("rank") == 1 and thing["attempt"] == 1:
+            thing.update(change)
+
+    judged(two_kills(tmp_path / "run", edit).folder, 2, "invalid", words)
+
+
+def test_a_start_from_nothing_begins_at_cursor_0(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: dict[str, Any]) -> None:
+        if kind == "event" and thing["event"] == "restored" and thing.get("rank") == 1 and thing["attempt"] == 0:
+            thing["cursor"] = 8
+
+    judged(two_kills(tmp_path / "run", edit).folder, 2, "invalid", "restored cursor 8 beside optimizer step 0")
+
+
+def test_the_supervisor_must_say_what_it_wrote(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: dict[str, Any]) -> None:
+        if kind == "event" and thing["event"] == "chosen" and thing["attempt"] == 2:
+            thing["name"] = "s00000004-a0000"
+
+    judged(two_kills(tmp_path / "run", edit).folder, 2, "invalid", "recorded the choice of s00000004-a0000, entry")
+
+
+def test_without_a_restart_it_is_not_judged(tmp_path: Path) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(12)
+    sim.finish()
+    says(audit_run(sim.folder), 2, "not_judged", "nothing was restarted")

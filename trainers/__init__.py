@@ -1,0 +1,1 @@
+"""The training under test: plan, Ray Data pipeline, state, asynchronous saver, loop, group and supervisor."""

@@ -1,0 +1,149 @@
+"""The committer: turns the ranks' reports into one published checkpoint, and retires old ones (invariants 1, 6, 7).
+
+A small actor without torch. It reads every file back against the digests, writes the manifest, appends `publish`,
+then applies retention. Its death ends the attempt. It never decides whether it is still the committer: the commit
+log does, when it refuses to append after a later fence.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from storage.commit import commit_checkpoint
+from storage.errors import Fenced
+from storage.history import Head, History
+from storage.log import CommitLog
+from storage.manifest import FileRecord, Manifest, RankRecord, checkpoint_name
+from storage.objects import LocalObjects
+from storage.retention import retire, to_retire
+from trainers.errors import Interrupted
+from trainers.parts import REPLICATED, part_digests
+from trainers.points import KillPoints
+from trainers.reports import CommitterSetup, Member, SaveReport
+from trainers.worker import member_of
+
+
+@dataclass
+class _Pending:
+    """One checkpoint that is being gathered; `done` is set when it is published or lost."""
+
+    reports: dict[int, SaveReport] = field(default_factory=dict)
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+
+class Committer:
+    """Runs as a Ray actor with several threads: each rank's report waits in one until the checkpoint is published."""
+
+    def __init__(self, setup: CommitterSetup, points: KillPoints) -> None:
+        self._setup, self._points = setup, points
+        folder = Path(setup.folder)
+        self._history = History.open(folder / "history", "committer", setup.run)
+        self._objects = LocalObjects(folder / "store")
+        self._log = CommitLog(self._objects, setup.run, points)
+        self._lock = threading.Lock()
+        self._committing = threading.Lock()
+        self._attempt, self._parent = -1, ""
+        self._pending: dict[tuple[int, int], _Pending] = {}
+        self._published: list[tuple[int, str]] = []
+
+    def member(self) -> Member:
+        return member_of(self._history)
+
+    def hold(self) -> None:
+        """Never returns: its failing tells the supervisor at once that this process is gone."""
+        threading.Event().wait()
+
+    def begin(self, attempt: int, parent: str | None, clock: int) -> int:
+        """From now on reports of `attempt` are committed, on top of the manifest with digest `parent`."""
+        self._history.witness(clock)
+        self.abandon(attempt - 1)
+        with self._lock:
+            self._attempt, self._parent = attempt, parent or ""
+        self._points.enter(attempt, "committer", None, self._history)
+        self._history.record("began", attempt)
+        return self._history.clock
+
+    def abandon(self, attempt: int) -> None:
+        """Attempts up to `attempt` are over: whoever waits for their checkpoints is released with Interrupted."""
+        with self._lock:
+            for (old, step), pending in list(self._pending.items()):
+                if old <= attempt and len(pending.reports) < self._setup.world:
+                    pending.error = Interrupted(f"attempt {old} ended while step {step} was being saved")
+                    pending.done.set()
+                    del self._pending[old, step]
+
+    def published(self) -> list[tuple[int, str]]:
+        """(step, name) of what this process published, oldest first."""
+        with self._lock:
+            return list(self._published)
+
+    def report(self, report: SaveReport) -> None:
+        """Adds one rank's part; returns when the checkpoint is published. Raises Fenced, Interrupted, Damaged, …"""
+        self._history.witness(report.clock)
+        key = (report.attempt, report.step)
+        with self._lock:
+            if report.attempt != self._attempt:
+                raise Interrupted(f"a save of attempt {report.attempt} came while attempt {self._attempt} is on")
+            pending = self._pending.setdefault(key, _Pending())
+            pending.reports[report.rank] = report
+            complete = len(pending.reports) == self._setup.world
+        if complete:
+            self._commit(key, pending)
+        else:
+            pending.done.wait()
+        if pending.error is not None:
+            raise pending.error
+
+    def _commit(self, key: tuple[int, int], pending: _Pending) -> None:
+        attempt, step = key
+        try:
+            with self._committing:
+                self._points("commit.collected")
+                manifest = self._manifest(attempt, step, pending.reports)
+                entry = commit_checkpoint(self._objects, self._log, manifest, self._points)
+                self._history.record("published", attempt, name=manifest.name, step=step, digest=entry.manifest,
+                                     seq=entry.seq)
+                with self._lock:
+                    self._parent = entry.manifest
+                    self._published.append((step, manifest.name))
+        except Exception as error:
+            pending.error = error
+            if isinstance(error, Fenced):
+                self._history.record("fenced_off", attempt, name=checkpoint_name(step, attempt), detail=str(error))
+        finally:
+            with self._lock:
+                self._pending.pop(key, None)
+            pending.done.set()
+        if pending.error is None:
+            self._retire(attempt)
+
+    def _manifest(self, attempt: int, step: int, reports: Mapping[int, SaveReport]) -> Manifest:
+        ranks = sorted(reports)
+        files = [FileRecord(f.path, f.kind, r, f.bytes, f.digest) for r in ranks for f in reports[r].files]
+        tensors = {name: digest for r in ranks for name, digest in reports[r].replicated.items()}
+        parts = part_digests(REPLICATED, tensors, {"optimizer": reports[0].optimizer_text})
+        records = tuple(RankRecord(r, reports[r].parts, reports[r].local, reports[r].head) for r in ranks)
+        return Manifest(
+            run=self._setup.run, name=checkpoint_name(step, attempt), attempt=attempt, step=step, world=self._setup.world,
+            cursor=step * self._setup.global_batch, parent=self._parent or None, fingerprints=self._setup.fingerprints,
+            files=tuple(files), tensors=tensors, parts=parts, ranks=records,
+        )
+
+    def _retire(self, attempt: int) -> None:
+        try:
+            with self._committing:
+                names = to_retire(self._log.read(), self._setup.keep)
+                if names:
+                    entry = retire(self._objects, self._log, attempt, names, self._points)
+                    self._history.record("retired", attempt, names=list(names), seq=entry.seq)
+        except Fenced as error:
+            self._history.record("fenced_off", attempt, name="", detail=str(error))
+
+    def close(self) -> Head:
+        """Ends the history; the process is killed afterwards."""
+        self._points.flush()
+        return self._history.close()

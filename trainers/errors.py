@@ -1,0 +1,50 @@
+"""Errors of the trainers package. Each message says what happened, where, and what to do.
+
+TrainingError
+├── WorkloadError            the workload cannot be imported or built, or breaks the seam's rules
+├── DatasetError             the dataset is missing, malformed or has columns that cannot be digested
+├── StateError               a part of the state is missing, cannot be captured or does not fit
+├── FingerprintMismatch      the checkpoint belongs to another dataset, plan, configuration or code
+├── NonFinite                a loss or gradient is not finite
+├── Interrupted              this attempt is over for a rank: a peer, the committer or the supervisor said so
+├── CandidateRejected        a rank voted no on a checkpoint (definite damage)
+└── GaveUp                   the supervisor reached a limit and stopped; nothing published is lost
+"""
+
+from __future__ import annotations
+
+
+class TrainingError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+
+class WorkloadError(TrainingError):
+    """The workload cannot be imported or built, or what it returned breaks the seam's rules."""
+
+
+class DatasetError(TrainingError):
+    """The dataset folder is missing, empty or holds something that cannot be read or digested."""
+
+
+class StateError(TrainingError):
+    """A part of the training state is missing, of the wrong shape, or not serialisable without pickle."""
+
+
+class FingerprintMismatch(TrainingError):
+    """The checkpoint was written for another dataset, plan, configuration or code."""
+
+
+class NonFinite(TrainingError):
+    """A loss is not finite, and the run's policy is to stop."""
+
+
+class Interrupted(TrainingError):
+    """The attempt that this rank works for is over."""
+
+
+class CandidateRejected(TrainingError):
+    """This rank cannot load the checkpoint: it is definitely damaged."""
+
+
+class GaveUp(TrainingError):
+    """The supervisor stopped: a limit was reached or nothing is left to restore from."""

@@ -1,0 +1,149 @@
+"""The training loop: gradient accumulation, reduction, update, and the moment at which everything advances together.
+
+Update `step` consumes plan positions [step·B, (step+1)·B), B the global batch. Step counter, cursor and ledger
+advance in one place, after the scheduler and before a save may begin (invariants 3, 4, 5).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from storage.digests import bulk_digest
+from storage.history import History
+from storage.ledger import LedgerRows
+from trainers.errors import NonFinite, WorkloadError
+from trainers.pipeline import Pipeline
+from trainers.reducer import Reducer
+from trainers.saver import Saver
+from trainers.source import Microbatch, Share
+from trainers.state import Progress
+from trainers.workload import Batch, Workload
+
+
+@dataclass
+class Consumed:
+    """Ledger rows of the updates since the last save, read off the batches that the forward passes consumed."""
+
+    first_step: int
+    rows: list[LedgerRows] = field(default_factory=list)
+
+    def note(self, step: int, microbatch: int, batch: Microbatch) -> None:
+        n = len(batch.sample_ids)
+        steps, microbatches = np.full(n, step, dtype=np.int64), np.full(n, microbatch, dtype=np.int32)
+        self.rows.append(LedgerRows(batch.positions, batch.sample_ids, batch.content(), steps, microbatches))
+
+    def take(self, step: int) -> tuple[LedgerRows, int]:
+        """All rows since the last call with the first of their steps; the next ones begin at `step`."""
+        rows, first_step = LedgerRows.concatenate(self.rows), self.first_step
+        self.rows, self.first_step = [], step
+        return rows, first_step
+
+    def step_ids(self, microbatches: int) -> str:
+        """Digest of the sample ids of the last `microbatches` microbatches, int64 little-endian, in order."""
+        return bulk_digest(*(np.ascontiguousarray(rows.sample_id, dtype="<i8") for rows in self.rows[-microbatches:]))
+
+
+@dataclass
+class RankRun:
+    """Everything that one rank needs to train; built by `rank.py`. `at` is called at every point and may not return."""
+
+    attempt: int
+    share: Share
+    steps: int
+    save_every: int
+    device: torch.device
+    workload: Workload
+    progress: Progress
+    pipeline: Pipeline
+    reducer: Reducer
+    saver: Saver
+    history: History
+    at: Callable[[str], None]
+    on_step: Callable[[int, float], None]
+
+
+def train(run: RankRun) -> None:
+    """Trains from run.progress.step to run.steps. Raises Interrupted, NonFinite and what the workload raises."""
+    run.workload.model.train()
+    consumed = Consumed(run.progress.step)
+    first = run.progress.step
+    for step in range(first, run.steps):
+        started, wait_before_s = time.monotonic(), run.pipeline.stats().wait_s
+        run.at("step.begin")
+        loss_sum = accumulate(run, step, consumed)
+        run.at("reduce.before")
+        loss = run.reducer.reduce(loss_sum) / run.share.global_batch
+        run.at("reduce.after")
+        if not math.isfinite(loss) and run.workload.scaler is None:
+            raise NonFinite(f"the loss of step {step} is {loss} on every rank: lower the rate or check the data")
+        rates = [float(group["lr"]) for group in run.workload.optimizer.param_groups]
+        run.at("optimizer.before")
+        skipped = update(run.workload)
+        run.at("optimizer.after")
+        if run.workload.scheduler is not None:
+            run.workload.scheduler.step()
+        run.at("scheduler.after")
+        run.progress.advance(loss, run.share.global_batch, skipped=skipped)
+        record_step(run, consumed, loss, rates, skipped, time.monotonic() - started, wait_before_s)
+        run.at("step.end")
+        if step == first and run.attempt > 0:
+            run.at("recover.first_step")
+        if run.progress.step % run.save_every == 0 or run.progress.step == run.steps:
+            run.saver.save(run.workload, run.progress, *consumed.take(run.progress.step))
+    run.saver.wait()
+
+
+def accumulate(run: RankRun, step: int, consumed: Consumed) -> float:
+    """Forward and backward of every microbatch; returns the sum of the samples' losses on this rank."""
+    run.reducer.zero()
+    loss_sum, scaler = 0.0, run.workload.scaler
+    for microbatch in range(run.share.microbatches):
+        batch = run.pipeline.next()
+        run.at("microbatch.fetched")
+        consumed.note(step, microbatch, batch)
+        losses = run.workload.loss(run.workload.model, to_device(batch, run.device))
+        if losses.shape != (len(batch.sample_ids),):
+            raise WorkloadError(f"loss(model, batch) returned shape {tuple(losses.shape)} for "
+                                f"{len(batch.sample_ids)} samples: return one loss per sample")
+        run.at("microbatch.forward")
+        scaled = losses.sum() / run.share.global_batch
+        (scaler.scale(scaled) if scaler is not None else scaled).backward()
+        run.at("microbatch.backward")
+        loss_sum += float(losses.detach().double().sum())
+    return loss_sum
+
+
+def to_device(batch: Microbatch, device: torch.device) -> Batch:
+    """Tensors over the very arrays that the ledger digests; copied only where there is another device."""
+    return {name: torch.from_numpy(values).to(device) for name, values in batch.columns.items()}
+
+
+def update(workload: Workload) -> bool:
+    """One optimizer update. True if the gradient scaler skipped it for an overflow."""
+    if workload.scaler is None:
+        workload.optimizer.step()
+        return False
+    before = workload.scaler.get_scale()
+    workload.scaler.step(workload.optimizer)
+    workload.scaler.update()
+    return bool(workload.scaler.get_scale() < before)
+
+
+def record_step(
+    run: RankRun, consumed: Consumed, loss: float, rates: list[float], skipped: bool, total_s: float, wait_before_s: float
+) -> None:
+    stats = run.pipeline.stats()
+    wait_s = stats.wait_s - wait_before_s
+    run.history.record(
+        "step", run.attempt, rank=run.share.rank, step=run.progress.step, loss=loss.hex(), lr=[r.hex() for r in rates],
+        samples_seen=run.progress.samples_seen, ids=consumed.step_ids(run.share.microbatches), skipped=skipped,
+        wait_s=round(wait_s, 6), train_s=round(total_s - wait_s, 6), prepare_s=round(stats.prepare_s, 6),
+        queue_depth=stats.depth, samples_per_s=round(stats.samples_per_s, 1),
+    )
+    run.on_step(run.progress.step, loss)

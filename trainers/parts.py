@@ -1,0 +1,39 @@
+"""The parts of a training state, by name, and their digests (invariant 4). Without torch: the committer uses it.
+
+Replicated parts, equal on every rank: `model` (parameters), `optimizer`. Parts of each rank: `buffers`, `scheduler`,
+`scaler`, `progress`, `rng.python`, `rng.numpy`, `rng.torch` and, where there is a GPU, `rng.cuda`. A part is
+tensors, JSON text, or both; the text "null" says that the run has no such part, which is not the same as a
+missing one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from storage.digests import BulkDigest
+
+REPLICATED = ("model", "optimizer")
+LOCAL = ("buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch", "rng.cuda")
+_PREFIX = {"model": "model/", "optimizer": "optimizer/", "buffers": "buffer/", "rng.torch": "rng/torch",
+           "rng.cuda": "rng/cuda"}
+
+
+def is_replicated(tensor: str) -> bool:
+    return tensor.partition("/")[0] in REPLICATED
+
+
+def part_digests(parts: Iterable[str], tensors: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, str]:
+    """Digest of each part from its tensors' digests and its JSON text (format: storage/README.md)."""
+    digests: dict[str, str] = {}
+    for part in parts:
+        prefix = _PREFIX.get(part)
+        names = sorted(name for name in tensors if prefix and name.startswith(prefix))
+        if part == "rng.cuda" and not names:
+            continue
+        hasher = BulkDigest()
+        for name in names:
+            hasher.update(name.encode() + b"\0" + tensors[name].encode() + b"\n")
+        if part in texts:
+            hasher.update(b"json\0" + texts[part].encode())
+        digests[part] = hasher.digest()
+    return digests

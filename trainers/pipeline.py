@@ -1,0 +1,141 @@
+"""One rank's input: a Ray Data stream from any cursor, prefetched to a stated depth by one thread.
+
+Starting costs the same whatever remains: the stream is a chain of datasets of a few blocks each. Prefetched is
+not consumed: the cursor moves in the loop, never here.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import ray.data
+from ray.data import ExecutionResources
+
+from trainers.dataset import Dataset
+from trainers.errors import DatasetError, Interrupted
+from trainers.plan import Plan
+from trainers.points import KillPoints
+from trainers.source import Microbatch, PlanSource, Share, spans, to_microbatch
+
+_BLOCKS_A_DATASET = 16
+_MEMORY_BYTES = 256 << 20  # bounds how far Ray Data itself runs ahead, per rank
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class PipelineStats:
+    """Seconds since the start, by part; `depth` is produced − consumed microbatches right now."""
+
+    wait_s: float
+    prepare_s: float
+    produced: int
+    consumed: int
+    samples_per_s: float
+
+    @property
+    def depth(self) -> int:
+        return self.produced - self.consumed
+
+
+class Pipeline:
+    """Delivers the rank's microbatches from `first_step` to `last_step`, in plan order."""
+
+    def __init__(
+        self, dataset: Dataset, plan: Plan, share: Share, *, first_step: int, last_step: int, prefetch: int,
+        attempt: int, points: KillPoints,
+    ) -> None:
+        self._dataset, self._plan, self._share = dataset, plan, share
+        self.first_step, self._last_step = first_step, last_step
+        self._prefetch, self._attempt, self._points = prefetch, attempt, points
+        self._ready: queue.Queue[Microbatch | BaseException] = queue.Queue(maxsize=max(1, prefetch))
+        self._closed = threading.Event()
+        self._started = time.monotonic()
+        self._wait_s = self._prepare_s = 0.0
+        self._produced = self._consumed = 0
+        self._thread = threading.Thread(target=self._produce, name="pipeline", daemon=True)
+        self._thread.start()
+
+    def next(self) -> Microbatch:
+        """The next microbatch. Raises what the stream raised, or Interrupted after close()."""
+        started = time.monotonic()
+        while True:
+            try:
+                item = self._ready.get(timeout=_POLL_S)
+                break
+            except queue.Empty:
+                if self._closed.is_set():
+                    raise Interrupted("the input pipeline was closed while a batch was awaited") from None
+        self._wait_s += time.monotonic() - started
+        if isinstance(item, BaseException):
+            raise item
+        self._consumed += 1
+        return item
+
+    def stats(self) -> PipelineStats:
+        elapsed = max(1e-9, time.monotonic() - self._started)
+        rate = self._consumed * self._share.microbatch_rows / elapsed
+        return PipelineStats(self._wait_s, self._prepare_s, self._produced, self._consumed, rate)
+
+    def close(self) -> None:
+        """Stops the stream without waiting for it; may be called from any thread, more than once."""
+        self._closed.set()
+
+    def _produce(self) -> None:
+        try:
+            for microbatch in self._microbatches():
+                if not self._put(microbatch):
+                    return
+                self._produced += 1
+            self._put(DatasetError("the input pipeline ended before the last step: a block was shorter than planned"))
+        except BaseException as error:  # handed to the loop: a dead producer must never look like a slow one
+            self._put(error)
+
+    def _put(self, item: Microbatch | BaseException) -> bool:
+        while not self._closed.is_set():
+            try:
+                self._ready.put(item, timeout=_POLL_S)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def _microbatches(self) -> Iterator[Microbatch]:
+        step, number = self.first_step, 1
+        while step < self._last_step and not self._closed.is_set():
+            blocks = spans(self._share, self._dataset.row_bytes, step, self._last_step, number, _BLOCKS_A_DATASET)
+            source = PlanSource(self._dataset, self._plan, self._share, blocks, self._attempt, self._points)
+            yield from self._stream(source, len(blocks))
+            step, number = blocks[-1].first_step + blocks[-1].steps, number + len(blocks)
+
+    def _stream(self, source: PlanSource, blocks: int) -> Iterator[Microbatch]:
+        data = ray.data.read_datasource(source, override_num_blocks=blocks, concurrency=2)
+        batches = iter(
+            data.iter_batches(
+                batch_size=self._share.microbatch_rows, batch_format="pyarrow", prefetch_batches=self._prefetch
+            )
+        )
+        try:
+            while not self._closed.is_set():
+                started = time.monotonic()
+                table = next(batches, None)
+                self._prepare_s += time.monotonic() - started
+                if table is None:
+                    return
+                yield to_microbatch(table, self._dataset.columns)
+        finally:
+            close = getattr(batches, "close", None)
+            if close is not None:
+                close()
+
+
+def configure_ray_data() -> None:
+    """Once per process: quiet, ordered, bounded."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = True
+    context.execution_options.verbose_progress = False
+    context.execution_options.resource_limits = ExecutionResources(object_store_memory=_MEMORY_BYTES)

@@ -1,0 +1,39 @@
+"""The seam through which kill points reach downward: whoever experiments supplies the object, this package calls it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from storage.history import History
+
+
+class KillPoints(Protocol):
+    """Told who this process is now, then called at every point. Picklable: it travels to actors and tasks."""
+
+    def enter(self, attempt: int, role: str, rank: int | None, history: History | None) -> None:
+        """From now on this process works for `attempt` in `role`; hits are counted from zero."""
+
+    def __call__(self, point: str) -> None:
+        """Execution is at `point`. May not return."""
+
+    def at(self, point: str, hit: int) -> None:
+        """Execution is at passage number `hit` of `point`, counted by the caller (tasks have no memory)."""
+
+    def flush(self) -> None:
+        """Writes what was counted, if anything is counted, to the history."""
+
+
+class NoPoints:
+    """Nothing is ever struck."""
+
+    def enter(self, attempt: int, role: str, rank: int | None, history: History | None) -> None:
+        pass
+
+    def __call__(self, point: str) -> None:
+        pass
+
+    def at(self, point: str, hit: int) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass

@@ -1,0 +1,274 @@
+"""One rank in its process: joins a group, loads a candidate and votes, restores, trains (invariants 4 and 9).
+
+Every attempt builds the workload anew; nothing of an earlier attempt but the process itself is used again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from storage.errors import Damaged, Unavailable
+from storage.history import History
+from storage.manifest import Fingerprints, Manifest, decode
+from storage.objects import LocalObjects
+from storage.shard import parse_shard, read_verified
+from trainers import reducer
+from trainers.dataset import open_dataset
+from trainers.errors import FingerprintMismatch, Interrupted, StateError
+from trainers.loop import RankRun, to_device, train
+from trainers.pipeline import Pipeline, configure_ray_data
+from trainers.plan import Plan
+from trainers.points import KillPoints, NoPoints
+from trainers.reports import Outcome, SaveReport, Vote
+from trainers.saver import Saver, SaverIdentity
+from trainers.source import PlanSource, Share, spans, to_microbatch
+from trainers.spec import Assignment, Candidate, Survey, TrainingSpec, code_digest
+from trainers.staging import TORCH_DTYPES, Staging
+from trainers.state import Progress, live_digests, restore, seed_everything
+from trainers.workload import build, code_files
+
+_WINDOW_GROUPS = 4
+_ABANDON_S = 1.0
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A verified checkpoint in memory: all tensors of all ranks, this rank's own texts."""
+
+    manifest: Manifest
+    digest: str
+    tensors: dict[str, torch.Tensor]
+    texts: dict[str, str]
+
+
+class Rank:
+    """The torch side of a worker process. Methods run one after another, but `interrupt` may come at any time."""
+
+    def __init__(self, spec: TrainingSpec, history: History, points: KillPoints) -> None:
+        self._spec, self._history, self._points = spec, history, points
+        self._objects = LocalObjects(spec.folder / "store")
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        torch.set_num_threads(spec.threads_per_rank)
+        configure_ray_data()
+        self.ticks, self.phase, self.step, self.loss = 0, "idle", 0, float("nan")
+        self._stop = threading.Event()
+        self._assignment: Assignment | None = None
+        self._pipeline: Pipeline | None = None
+        self._loaded: Loaded | None = None
+        self._staging: Staging | None = None
+        self._store: object = None
+
+    def survey(self) -> Survey:
+        """Opens and digests the dataset. Raises WorkloadError, DatasetError."""
+        spec = self._spec
+        seed_everything(spec.seed, None)
+        dataset = open_dataset(Path(build(spec.workload, spec.workload_config).dataset))
+        plan = Plan(dataset.rows, dataset.group_rows, _WINDOW_GROUPS, spec.seed & ((1 << 64) - 1))
+        code = code_digest(code_files(spec.workload))
+        prints = Fingerprints(dataset.fingerprint, plan.fingerprint, spec.config_digest, code)
+        return Survey(dataset, plan, prints)
+
+    def warm(self) -> None:
+        """Does once, on data that is thrown away, all that is slow the first time: a step, an update, a stream."""
+        spec, survey = self._spec, self.survey()
+        share = self._share(0)
+        workload = build(spec.workload, spec.workload_config)
+        workload.model.to(self.device)
+        blocks = spans(share, survey.dataset.row_bytes, 0, 1, 1, 1)
+        read = PlanSource(survey.dataset, survey.plan, share, blocks, -1, NoPoints()).get_read_tasks(1)[0]
+        batch = to_microbatch(next(iter(read())).slice(0, share.microbatch_rows), survey.dataset.columns)
+        reducer.Reducer(workload.model, 1)
+        workload.loss(workload.model, to_device(batch, self.device)).sum().backward()
+        workload.optimizer.step()
+        Staging(0, spec.ranks).prepare(workload)
+        pipeline = Pipeline(survey.dataset, survey.plan, share, first_step=0, last_step=1, prefetch=1, attempt=-1,
+                            points=NoPoints())
+        with contextlib.suppress(Exception):
+            pipeline.next()
+        pipeline.close()
+        self._points("standby.warm")
+
+    def open_store(self) -> tuple[str, int]:
+        """The rendezvous store of the next group, in this process; replaces the last one."""
+        self._store, host, port = reducer.open_store(self._spec.recovery_deadline_s)
+        return host, port
+
+    def prepare(self, assignment: Assignment, candidate: Candidate | None) -> Vote:
+        """Takes a place: joins the group, then loads and verifies the candidate. Raises Interrupted."""
+        self._leave()
+        self._stop.clear()
+        self._assignment = assignment
+        self._history.witness(assignment.clock)
+        self._points.enter(assignment.attempt, "rank", assignment.rank, self._history)
+        self._start_pipeline(0 if candidate is None else candidate.step)
+        reducer.join_group(assignment.attempt, assignment.rank, self._spec.ranks, assignment.host, assignment.port,
+                           self._spec.recovery_deadline_s)
+        self._history.record("joined", assignment.attempt, rank=assignment.rank, world=self._spec.ranks)
+        self._at("recover.joined")
+        return self.load(candidate)
+
+    def load(self, candidate: Candidate | None) -> Vote:
+        """Reads, verifies and keeps the candidate; one rank's no rejects it. None means a start from nothing."""
+        assignment = self._here()
+        self._loaded = None
+        first_step = 0 if candidate is None else candidate.step
+        if self._pipeline is None or self._pipeline.first_step != first_step:
+            self._start_pipeline(first_step)
+        if candidate is None:
+            return Vote(ok=True)
+        started = time.monotonic()
+        try:
+            self._loaded = self._read(candidate, assignment.rank)
+            vote = Vote(ok=True, bytes=sum(f.bytes for f in self._loaded.manifest.files if f.kind == "shard"))
+        except Unavailable as error:
+            vote = Vote(ok=False, reason=str(error))
+        except Damaged as error:
+            vote = Vote(ok=False, damaged=True, reason=str(error))
+        self._history.record("loaded", assignment.attempt, rank=assignment.rank, name=candidate.name, ok=vote.ok,
+                             reason=vote.reason, bytes=vote.bytes, duration_s=time.monotonic() - started)
+        self._at("recover.loaded")
+        return vote
+
+    def _read(self, candidate: Candidate, rank: int) -> Loaded:
+        manifest, digest = decode(candidate.manifest, candidate.name)
+        self._check_fingerprints(manifest)
+        shards = [f for f in manifest.files if f.kind == "shard"]
+        tensors: dict[str, torch.Tensor] = {}
+        texts: dict[str, str] = {}
+        for number, record in enumerate(shards):
+            if number == (len(shards) + 1) // 2:
+                self._at("recover.load.half")
+            data = bytearray(read_verified(self._objects, record))
+            shard = parse_shard(data, record.path)
+            own = record.rank == rank
+            for name, view in shard.tensors.items():
+                if own or name.startswith(("model/", "optimizer/")):
+                    flat = torch.frombuffer(view.data, dtype=torch.uint8) if len(view.data) else torch.empty(0, dtype=torch.uint8)
+                    tensors[name] = flat.view(TORCH_DTYPES[view.dtype]).view(view.shape)
+            if own:
+                texts = {k.removeprefix("part."): v for k, v in shard.metadata.items() if k.startswith("part.")}
+        return Loaded(manifest, digest, tensors, texts)
+
+    def _check_fingerprints(self, manifest: Manifest) -> None:
+        ours, theirs = self._here().survey.fingerprints, manifest.fingerprints
+        for what in ("dataset", "plan", "config", "code"):
+            if getattr(ours, what) != getattr(theirs, what):
+                raise FingerprintMismatch(
+                    f"checkpoint {manifest.name} was written for another {what} ({getattr(theirs, what)[:19]}…, now "
+                    f"{getattr(ours, what)[:19]}…): restore the old {what}, or start a new run"
+                )
+
+    def train(self, clock: int, report: Callable[[SaveReport], None]) -> Outcome:
+        """Restores what was loaded, digests it live, trains to the last step. The group is left in any case."""
+        assignment = self._here()
+        self._history.witness(clock)
+        saver: Saver | None = None
+        try:
+            run = self._restore(assignment, report)
+            saver = run.saver
+            train(run)
+            self._history.record("ended", assignment.attempt, rank=assignment.rank, step=run.progress.step)
+            return Outcome(True, run.progress.step)
+        except Interrupted as error:
+            reducer.leave_group()
+            self._history.record("interrupted", assignment.attempt, rank=assignment.rank, reason=str(error),
+                                 step=self.step, phase=self.phase)
+            return Outcome(False, self.step, str(error))
+        finally:
+            self._leave()
+            if saver is not None and not saver.abandon(_ABANDON_S):
+                self._staging = None  # its buffers are still being read
+            self._points.flush()
+
+    def _restore(self, assignment: Assignment, report: Callable[[SaveReport], None]) -> RankRun:
+        spec, survey = self._spec, assignment.survey
+        seed_everything(spec.seed, None)
+        workload = build(spec.workload, spec.workload_config)
+        workload.model.to(self.device)
+        gradients = reducer.Reducer(workload.model, spec.ranks)
+        seed_everything(spec.seed, assignment.rank)
+        loaded = self._loaded
+        progress = restore(workload, loaded.tensors, loaded.texts) if loaded else Progress()
+        parts = live_digests(workload, progress)
+        self._history.record("restored", assignment.attempt, rank=assignment.rank, step=progress.step,
+                             cursor=progress.cursor, parts=parts, name=loaded.manifest.name if loaded else None,
+                             digest=loaded.digest if loaded else None)
+        _check_restored(parts, loaded, assignment.rank)
+        if not reducer.agree({name: parts[name] for name in ("model", "optimizer")}, spec.ranks):
+            raise StateError("the ranks do not start from the same model and optimizer: build(config) must give the "
+                             "same parameters every time it is called with the same seed")
+        self._at("recover.restored")
+        if self._pipeline is None:
+            raise StateError("no input pipeline was started for this attempt")
+        self._at("recover.pipeline")
+        self._loaded = None
+        self.step = progress.step
+        self._staging = self._staging or Staging(assignment.rank, spec.ranks)
+        if self._staging.rank != assignment.rank:
+            self._staging = Staging(assignment.rank, spec.ranks)
+        self._staging.prepare(workload)
+        saver = Saver(SaverIdentity(spec.run, assignment.attempt, assignment.rank, spec.ranks), self._objects,
+                      self._staging, self._history, report, self._points)
+        return RankRun(
+            attempt=assignment.attempt, share=self._share(assignment.rank), steps=spec.steps, save_every=spec.save_every,
+            device=self.device, workload=workload, progress=progress, pipeline=self._pipeline, reducer=gradients,
+            saver=saver, history=self._history, at=self._at, on_step=self._on_step,
+        )
+
+    def interrupt(self, attempt: int) -> None:
+        """This attempt is over: the rank stops at its next point, or where it waits for data."""
+        if self._assignment is not None and self._assignment.attempt <= attempt:
+            self._stop.set()
+            if self._pipeline is not None:
+                self._pipeline.close()
+
+    def _at(self, point: str) -> None:
+        self.ticks += 1
+        self.phase = point
+        if self._stop.is_set():
+            raise Interrupted(f"the supervisor ended the attempt at {point}")
+        self._points(point)
+
+    def _on_step(self, step: int, loss: float) -> None:
+        self.step, self.loss = step, loss
+
+    def _start_pipeline(self, first_step: int) -> None:
+        assignment, spec = self._here(), self._spec
+        if self._pipeline is not None:
+            self._pipeline.close()
+        self._pipeline = Pipeline(
+            assignment.survey.dataset, assignment.survey.plan, self._share(assignment.rank), first_step=first_step,
+            last_step=spec.steps, prefetch=spec.prefetch_batches, attempt=assignment.attempt, points=self._points,
+        )
+
+    def _leave(self) -> None:
+        reducer.leave_group()
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._pipeline = None
+
+    def _share(self, rank: int) -> Share:
+        return Share(rank, self._spec.ranks, self._spec.global_batch, self._spec.microbatches)
+
+    def _here(self) -> Assignment:
+        if self._assignment is None:
+            raise StateError("this worker has no rank yet: prepare() comes first")
+        return self._assignment
+
+
+def _check_restored(parts: dict[str, str], loaded: Loaded | None, rank: int) -> None:
+    if loaded is None:
+        return
+    expected = {**loaded.manifest.parts, **loaded.manifest.ranks[rank].parts}
+    wrong = sorted(name for name in expected if parts.get(name) != expected[name])
+    if wrong:
+        raise StateError(f"rank {rank}: after restoring {loaded.manifest.name} the live {', '.join(wrong)} differ from "
+                         "the manifest: the workload does not take its state back whole")
+

@@ -1,0 +1,88 @@
+"""Messages between ranks, committer and supervisor: plain values, without torch, so that the committer needs none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from storage.history import Head
+from storage.manifest import Fingerprints
+from storage.process import ProcessId
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """A file that a rank has written and synced. The digest is of the bytes in memory."""
+
+    path: str
+    kind: str
+    bytes: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class SaveReport:
+    """One rank's part of one checkpoint. `parts` are digests of the rank's own parts, `optimizer_text` its JSON."""
+
+    attempt: int
+    step: int
+    rank: int
+    files: tuple[FileReport, ...]
+    replicated: dict[str, str]
+    local: dict[str, str]
+    optimizer_text: str
+    parts: dict[str, str]
+    head: Head
+    clock: int
+
+
+@dataclass(frozen=True)
+class CommitterSetup:
+    """What the committer must know of the run."""
+
+    run: str
+    folder: str
+    world: int
+    global_batch: int
+    keep: int
+    fingerprints: Fingerprints
+
+
+@dataclass(frozen=True)
+class Member:
+    """A process of the run, as it names itself."""
+
+    process: ProcessId
+    history: str
+    node: str
+    launcher: str
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """`ticks` grows with every point passed; `phase` is the last one."""
+
+    ticks: int
+    phase: str
+    step: int
+    loss: float
+    clock: int
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A rank's word on a candidate. `damaged` means definite damage; not ok and not damaged means unavailable."""
+
+    ok: bool
+    damaged: bool = False
+    reason: str = ""
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a rank's training ended: `finished` or `interrupted`."""
+
+    finished: bool
+    step: int
+    reason: str = ""
+    losses: tuple[float, ...] = field(default=())

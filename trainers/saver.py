@@ -1,0 +1,131 @@
+"""The asynchronous saver of one rank (invariants 1 and 4).
+
+At the step boundary the state is copied into staging buffers: the only stall. In the background shard and ledger
+rows are written under names that carry step and attempt, synced, and reported to the committer; a save is done
+when the committer has published it. A save that falls due while another is in flight waits, and the wait is
+recorded; it is never skipped. Whatever goes wrong in the background is raised at the next boundary.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from storage.digests import bulk_digest
+from storage.history import History
+from storage.ledger import LedgerRows, SegmentMeta, encode_segment
+from storage.manifest import checkpoint_name
+from storage.objects import LocalObjects, Reached
+from storage.shard import shard_header, write_ledger, write_shard
+from trainers.errors import Interrupted
+from trainers.parts import LOCAL, is_replicated, part_digests
+from trainers.reports import FileReport, SaveReport
+from trainers.staging import Snapshot, Staging
+from trainers.state import Progress
+from trainers.workload import Workload
+
+
+@dataclass(frozen=True)
+class SaverIdentity:
+    """Who saves."""
+
+    run: str
+    attempt: int
+    rank: int
+    ranks: int
+
+
+class Saver:
+    """One save in flight at most. `report` hands a SaveReport over and returns when it is published, or raises."""
+
+    def __init__(
+        self, identity: SaverIdentity, objects: LocalObjects, staging: Staging, history: History,
+        report: Callable[[SaveReport], None], reached: Reached,
+    ) -> None:
+        self._identity, self._objects, self._staging, self._history = identity, objects, staging, history
+        self._report, self._reached = report, reached
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._abandoned = threading.Event()
+
+    def save(self, workload: Workload, progress: Progress, rows: LedgerRows, first_step: int) -> None:
+        """Waits for the save in flight, copies the state, and lets the write go on in the background."""
+        rank, attempt = self._identity.rank, self._identity.attempt
+        self._history.record("save_due", attempt, rank=rank, step=progress.step)
+        waited = time.monotonic()
+        self.wait()
+        started = time.monotonic()
+        snapshot = self._staging.copy(workload, progress)
+        stall_s = time.monotonic() - started
+        self._history.record("save_staged", attempt, rank=rank, step=progress.step, stall_s=stall_s,
+                             waited_s=started - waited)
+        self._reached("save.staged")
+        self._thread = threading.Thread(
+            target=self._run, args=(snapshot, progress.step, progress.cursor, rows, first_step), name="saver", daemon=True
+        )
+        self._thread.start()
+        self._reached("save.queued")
+
+    def wait(self) -> None:
+        """Returns when no save is in flight. Raises what the last one raised."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def abandon(self, deadline_s: float) -> bool:
+        """Gives up the save in flight. True if its thread has ended: only then may the buffers be used again."""
+        self._abandoned.set()
+        if self._thread is not None:
+            self._thread.join(deadline_s)
+            return not self._thread.is_alive()
+        return True
+
+    def _run(self, snapshot: Snapshot, step: int, cursor: int, rows: LedgerRows, first_step: int) -> None:
+        identity = self._identity
+        try:
+            started = time.monotonic()
+            name = checkpoint_name(step, identity.attempt)
+            report = self._write(snapshot, name, step, cursor, rows, first_step)
+            written = sum(file.bytes for file in report.files)
+            self._history.record("save_written", identity.attempt, rank=identity.rank, step=step, bytes=written,
+                                 duration_s=time.monotonic() - started)
+            if self._abandoned.is_set():
+                raise Interrupted(f"save of step {step} abandoned before it was reported")
+            self._reached("save.reported")
+            self._report(report)
+            self._reached("save.done")
+        except BaseException as error:  # raised at the next boundary: a lost save must not look like a slow one
+            self._error = error
+            self._history.record("save_abandoned", identity.attempt, rank=identity.rank, step=step,
+                                 where=f"{type(error).__name__}: {error}")
+
+    def _write(
+        self, snapshot: Snapshot, name: str, step: int, cursor: int, rows: LedgerRows, first_step: int
+    ) -> SaveReport:
+        identity, stem = self._identity, f"{name}-r{self._identity.rank:04d}"
+        metadata = {
+            "format": "killpoint.shard/1", "run": identity.run, "attempt": str(identity.attempt), "step": str(step),
+            "rank": str(identity.rank), "world": str(identity.ranks), "cursor": str(cursor),
+            **{f"part.{part}": text for part, text in snapshot.texts.items()},
+        }
+        header = shard_header(list(snapshot.specs), metadata)
+        shard = write_shard(self._objects, f"shards/{stem}.safetensors", header, snapshot.data, self._reached,
+                            self._abandoned.is_set)
+        digests, offset = {}, 0
+        for spec in snapshot.specs:
+            digests[spec.name] = bulk_digest(snapshot.data[offset : offset + spec.bytes])
+            offset += spec.bytes
+        meta = SegmentMeta(identity.run, identity.attempt, step, identity.rank, first_step, step - 1)
+        segment = write_ledger(self._objects, f"ledger/{stem}.arrow", encode_segment(rows, meta), self._reached)
+        files = tuple(FileReport(w.path, kind, w.bytes, w.digest) for w, kind in ((shard, "shard"), (segment, "ledger")))
+        local = {n: d for n, d in digests.items() if not is_replicated(n)}
+        return SaveReport(
+            identity.attempt, step, identity.rank, files, {n: d for n, d in digests.items() if is_replicated(n)}, local,
+            snapshot.texts["optimizer"], part_digests(LOCAL, local, snapshot.texts), self._history.head,
+            self._history.clock,
+        )

@@ -1,0 +1,87 @@
+"""What is to be trained and how, as plain values: the supervisor's input, and what it tells each rank."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from storage.manifest import Fingerprints
+
+if TYPE_CHECKING:
+    from trainers.dataset import Dataset
+    from trainers.plan import Plan
+
+VERSION = "0.1.0"
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """One run. Durations in seconds; `config_digest` covers only what determines the numbers."""
+
+    run: str
+    folder: Path
+    workload: str
+    workload_config: Mapping[str, Any]
+    seed: int
+    ranks: int
+    global_batch: int
+    microbatches: int
+    steps: int
+    save_every: int
+    keep: int
+    standbys: int
+    threads_per_rank: int
+    prefetch_batches: int
+    max_attempts: int
+    hang_deadline_s: float
+    survivor_deadline_s: float
+    recovery_deadline_s: float
+    unavailable_deadline_s: float
+    kill_suspects: bool
+    config_digest: str
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first worker found: the data, the order, and the digests that every checkpoint carries."""
+
+    dataset: Dataset
+    plan: Plan
+    fingerprints: Fingerprints
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A rank's place in one attempt; `host` and `port` are the rendezvous store's."""
+
+    attempt: int
+    rank: int
+    host: str
+    port: int
+    survey: Survey
+    clock: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A checkpoint that the supervisor proposes: the manifest's bytes, already checked against the log."""
+
+    name: str
+    digest: str
+    step: int
+    manifest: bytes
+
+
+def code_digest(workload_files: list[Path]) -> str:
+    """sha256 over the sources of the three packages and of the workload: names relative, contents whole."""
+    root = Path(__file__).resolve().parent.parent
+    own = [p for package in ("chaos", "trainers", "storage") for p in sorted((root / package).rglob("*.py"))]
+    hasher = hashlib.sha256()
+    for path in own:
+        hasher.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in workload_files:
+        hasher.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return "sha256:" + hasher.hexdigest()

@@ -1,0 +1,89 @@
+"""Staging: one rank's part of the state, copied at the step boundary into buffers that exist already.
+
+The copy is the only stall of a save. The buffer is laid out as the data section of the shard file, so that the
+background write sends it to disk as it lies. It is never written to while the previous save reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from storage.shard import TensorSpec
+from trainers.state import Progress, json_parts, local_tensors, replicated_tensors
+from trainers.workload import Workload
+
+_DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
+    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}
+TORCH_DTYPES = {name: dtype for dtype, name in _DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What is in the staging buffer: names and sizes in file order, and the texts of the same moment."""
+
+    specs: tuple[TensorSpec, ...]
+    texts: Mapping[str, str]
+    data: memoryview
+
+
+def owner_of(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
+    """Which rank writes each replicated tensor: the largest first, each to the least loaded. Same on every rank."""
+    load = [0] * ranks
+    owner: dict[str, int] = {}
+    for name in sorted(sizes, key=lambda n: (-sizes[n], n)):
+        rank = load.index(min(load))
+        owner[name] = rank
+        load[rank] += sizes[name]
+    return owner
+
+
+class Staging:
+    """Preallocated, contiguous, pinned where there is a GPU. Grows when the state does (lazily made optimizers)."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank, self._ranks = rank, ranks
+        self._flat = torch.empty(0, dtype=torch.uint8)
+        self._layout: tuple[tuple[str, torch.dtype, torch.Size], ...] = ()
+        self._views: list[torch.Tensor] = []
+        self._specs: tuple[TensorSpec, ...] = ()
+
+    def prepare(self, workload: Workload) -> None:
+        """Allocates for the state as it is, so that the first save need not."""
+        self._fit(self._own(workload))
+
+    def copy(self, workload: Workload, progress: Progress) -> Snapshot:
+        """Copies this rank's part of the state. Returns what was copied; valid until the next copy."""
+        own = self._own(workload)
+        self._fit(own)
+        for view, tensor in zip(self._views, own.values(), strict=True):
+            view.copy_(tensor, non_blocking=True)
+        if torch.cuda.is_available():
+            torch.cuda.current_stream().synchronize()
+        return Snapshot(self._specs, json_parts(workload, progress), memoryview(self._flat.numpy()))
+
+    def _own(self, workload: Workload) -> dict[str, torch.Tensor]:
+        shared = replicated_tensors(workload)
+        owner = owner_of({name: t.nbytes for name, t in shared.items()}, self._ranks)
+        own = {name: t for name, t in shared.items() if owner[name] == self.rank} | local_tensors(workload)
+        # Wide elements first keeps every offset aligned; the file format allows no padding between tensors.
+        return dict(sorted(own.items(), key=lambda item: (-item[1].element_size(), item[0])))
+
+    def _fit(self, own: Mapping[str, torch.Tensor]) -> None:
+        layout = tuple((name, t.dtype, t.shape) for name, t in own.items())
+        if layout == self._layout:
+            return
+        total = sum(t.nbytes for t in own.values())
+        self._flat = torch.zeros(total, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+        self._views, specs, offset = [], [], 0
+        for name, tensor in own.items():
+            piece = self._flat[offset : offset + tensor.nbytes]
+            self._views.append(piece.view(tensor.dtype).view(tensor.shape))
+            specs.append(TensorSpec(name, _DTYPES[tensor.dtype], tuple(tensor.shape), tensor.nbytes))
+            offset += tensor.nbytes
+        self._layout, self._specs = layout, tuple(specs)
+

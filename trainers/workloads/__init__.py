@@ -1,0 +1,1 @@
+"""Built-in workloads; each uses the same seam as a user's own."""
