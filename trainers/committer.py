@@ -15,8 +15,8 @@ from pathlib import Path
 from storage.commit import commit_checkpoint
 from storage.errors import Fenced
 from storage.history import Head, History
-from storage.log import CommitLog
-from storage.manifest import FileRecord, Manifest, RankRecord, checkpoint_name
+from storage.log import CommitLog, Parent
+from storage.manifest import FileRecord, Fingerprints, Manifest, RankRecord, checkpoint_name
 from storage.objects import LocalObjects
 from storage.retention import retire, to_retire
 from trainers.errors import Interrupted
@@ -46,9 +46,11 @@ class Committer:
         self._log = CommitLog(self._objects, setup.run, points)
         self._lock = threading.Lock()
         self._committing = threading.Lock()
-        self._attempt, self._parent = -1, ""
+        self._attempt = -1
+        self._parent: str | None = None
+        self._fingerprints: Fingerprints | None = None
         self._pending: dict[tuple[int, int], _Pending] = {}
-        self._published: list[tuple[int, str]] = []
+        self._verified: set[str] = set()
 
     def member(self) -> Member:
         return member_of(self._history)
@@ -57,12 +59,14 @@ class Committer:
         """Never returns: its failing tells the supervisor at once that this process is gone."""
         threading.Event().wait()
 
-    def begin(self, attempt: int, parent: str | None, clock: int) -> int:
-        """From now on reports of `attempt` are committed, on top of the manifest with digest `parent`."""
+    def begin(self, attempt: int, parent: Parent | None, fingerprints: Fingerprints, clock: int) -> int:
+        """From now on reports of `attempt` are committed, on top of `parent`."""
         self._history.witness(clock)
         self.abandon(attempt - 1)
         with self._lock:
-            self._attempt, self._parent = attempt, parent or ""
+            self._attempt, self._fingerprints = attempt, fingerprints
+            self._parent = parent.digest if parent else None
+            self._verified = {parent.name} if parent else set()
         self._points.enter(attempt, "committer", None, self._history)
         self._history.record("began", attempt)
         return self._history.clock
@@ -75,11 +79,6 @@ class Committer:
                     pending.error = Interrupted(f"attempt {old} ended while step {step} was being saved")
                     pending.done.set()
                     del self._pending[old, step]
-
-    def published(self) -> list[tuple[int, str]]:
-        """(step, name) of what this process published, oldest first."""
-        with self._lock:
-            return list(self._published)
 
     def report(self, report: SaveReport) -> None:
         """Adds one rank's part; returns when the checkpoint is published. Raises Fenced, Interrupted, Damaged, …"""
@@ -104,16 +103,19 @@ class Committer:
             with self._committing:
                 self._points("commit.collected")
                 manifest = self._manifest(attempt, step, pending.reports)
-                entry = commit_checkpoint(self._objects, self._log, manifest, self._points)
-                self._history.record("published", attempt, name=manifest.name, step=step, digest=entry.manifest,
+                entry = commit_checkpoint(
+                    self._objects, self._log, manifest, self._points,
+                    lambda digest: self._note("manifest_written", attempt, name=manifest.name, step=step, digest=digest),
+                )
+                self._note("published", attempt, name=manifest.name, step=step, digest=entry.digest,
                                      seq=entry.seq)
                 with self._lock:
-                    self._parent = entry.manifest
-                    self._published.append((step, manifest.name))
+                    self._parent = entry.digest
+                    self._verified.add(manifest.name)
         except Exception as error:
             pending.error = error
             if isinstance(error, Fenced):
-                self._history.record("fenced_off", attempt, name=checkpoint_name(step, attempt), detail=str(error))
+                self._note("fenced_off", attempt, name=checkpoint_name(step, attempt), detail=str(error))
         finally:
             with self._lock:
                 self._pending.pop(key, None)
@@ -121,27 +123,33 @@ class Committer:
         if pending.error is None:
             self._retire(attempt)
 
+    def _note(self, event: str, attempt: int, **fields: object) -> None:
+        self._history.record(event, attempt, **fields)
+
     def _manifest(self, attempt: int, step: int, reports: Mapping[int, SaveReport]) -> Manifest:
+        assert self._fingerprints is not None  # begin() came before any report was accepted
         ranks = sorted(reports)
         files = [FileRecord(f.path, f.kind, r, f.bytes, f.digest) for r in ranks for f in reports[r].files]
         tensors = {name: digest for r in ranks for name, digest in reports[r].replicated.items()}
         parts = part_digests(REPLICATED, tensors, {"optimizer": reports[0].optimizer_text})
         records = tuple(RankRecord(r, reports[r].parts, reports[r].local, reports[r].head) for r in ranks)
         return Manifest(
-            run=self._setup.run, name=checkpoint_name(step, attempt), attempt=attempt, step=step, world=self._setup.world,
-            cursor=step * self._setup.global_batch, parent=self._parent or None, fingerprints=self._setup.fingerprints,
+            run=self._setup.run, name=checkpoint_name(step, attempt), attempt=attempt, step=step,
+            world=self._setup.world, cursor=step * self._setup.global_batch, parent=self._parent, fingerprints=self._fingerprints,
             files=tuple(files), tensors=tensors, parts=parts, ranks=records,
         )
 
     def _retire(self, attempt: int) -> None:
         try:
             with self._committing:
-                names = to_retire(self._log.read(), self._setup.keep)
+                names = to_retire(self._log.read(), self._setup.keep, self._verified)
                 if names:
-                    entry = retire(self._objects, self._log, attempt, names, self._points)
-                    self._history.record("retired", attempt, names=list(names), seq=entry.seq)
+                    retirement = retire(self._objects, self._log, attempt, names, self._points)
+                    self._note("retired", attempt, names=list(names), seq=retirement.seq)
+                    for path in retirement.removed:
+                        self._note("removed", attempt, path=path)
         except Fenced as error:
-            self._history.record("fenced_off", attempt, name="", detail=str(error))
+            self._note("fenced_off", attempt, name="", detail=str(error))
 
     def close(self) -> Head:
         """Ends the history; the process is killed afterwards."""

@@ -95,11 +95,17 @@ class Group:
             self.ranks[rank] = self._worker(rank)
             self.ranks[rank].rank = rank
         self.standbys = [self._worker(spec.ranks + number) for number in range(spare)]
+        self.start_committer()
+        for process in self.ranks.values():
+            process.actor.load_libraries.remote()
+        self.warm_standbys()
 
-    def start_committer(self, setup: CommitterSetup) -> Process:
-        """A new committer process; the one before is dead or left behind the fence."""
-        options = {"max_concurrency": 2 * setup.world + 8}
-        self.committer = self._create(Committer, (setup, self._points), None, "committer", options)
+    def start_committer(self) -> Process:
+        """A new committer process; the one before, if any, is dead or left behind the fence."""
+        spec = self._spec
+        setup = CommitterSetup(spec.run, str(spec.folder), spec.ranks, spec.global_batch, spec.keep)
+        options = {"max_concurrency": 2 * spec.ranks + 8}
+        self.committer = self._create(ray.remote(Committer), (setup, self._points), None, "committer", options)
         return self.committer
 
     def warm_standbys(self) -> None:
@@ -110,13 +116,15 @@ class Group:
 
     def _worker(self, bundle: int) -> Process:
         strategy = PlacementGroupSchedulingStrategy(self._placement, placement_group_bundle_index=bundle)
-        options = {"scheduling_strategy": strategy, "num_gpus": self._bundle.get("GPU", 0),
-                   "concurrency_groups": GROUPS}
-        return self._create(Worker, (self._spec, self._points), bundle, "standby", options)
+        options = {"scheduling_strategy": strategy, "num_gpus": self._bundle.get("GPU", 0)}
+        kind = ray.remote(concurrency_groups=GROUPS)(Worker)
+        return self._create(kind, (self._spec, self._points), bundle, "standby", options)
 
-    def _create(self, cls: type, args: tuple[Any, ...], bundle: int | None, role: str, options: dict[str, Any]) -> Process:
+    def _create(
+        self, kind: Any, args: tuple[Any, ...], bundle: int | None, role: str, options: dict[str, Any]
+    ) -> Process:
         self._started += 1
-        actor = ray.remote(cls).options(
+        actor: Any = kind.options(
             name=f"{role}-{self._owner}-{self._started}", namespace=self.namespace, lifetime="detached", max_restarts=0,
             num_cpus=0 if bundle is None else 1, runtime_env=self._environment, **options,
         ).remote(*args)
@@ -137,12 +145,14 @@ class Group:
         self._notify(RankPlaced(attempt, role, rank, member.process.pid, member.process.start_ticks, member.process.host))
         return member
 
-    def replace(self, rank: int) -> None:
-        """Puts the best standby into the rank's place and starts another one in the freed bundle."""
-        old = self.ranks[rank]
-        assert old.bundle is not None
-        fresh = self._worker(old.bundle)
-        self.standbys.append(fresh)
+    def replace_process(self, lost: Process) -> None:
+        """Puts the best standby into a lost rank's place and starts another one in the freed bundle."""
+        rank = next((rank for rank, process in self.ranks.items() if process is lost), None)
+        if lost in self.standbys:
+            self.standbys.remove(lost)
+        if rank is None or lost.bundle is None:
+            return
+        self.standbys.append(self._worker(lost.bundle))
         standby = self._best_standby()
         self.standbys.remove(standby)
         self.ranks[rank] = standby

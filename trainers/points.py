@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from storage.history import History
+from storage.objects import Reached, no_point
 
 
 class KillPoints(Protocol):
@@ -18,6 +19,9 @@ class KillPoints(Protocol):
 
     def at(self, point: str, hit: int) -> None:
         """Execution is at passage number `hit` of `point`, counted by the caller (tasks have no memory)."""
+
+    def bound(self) -> Reached:
+        """The function for a thread that may outlive the attempt: it goes on counting for the attempt of now."""
 
     def flush(self) -> None:
         """Writes what was counted, if anything is counted, to the history."""
@@ -34,6 +38,9 @@ class NoPoints:
 
     def at(self, point: str, hit: int) -> None:
         pass
+
+    def bound(self) -> Reached:
+        return no_point
 
     def flush(self) -> None:
         pass

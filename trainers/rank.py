@@ -6,6 +6,7 @@ Every attempt builds the workload anew; nothing of an earlier attempt but the pr
 from __future__ import annotations
 
 import contextlib
+import importlib
 import threading
 import time
 from collections.abc import Callable
@@ -64,6 +65,10 @@ class Rank:
         self._loaded: Loaded | None = None
         self._staging: Staging | None = None
         self._store: object = None
+
+    def load_libraries(self) -> None:
+        """The imports that torch puts off until the first optimizer is made: most of a second."""
+        importlib.import_module("torch._dynamo")
 
     def survey(self) -> Survey:
         """Opens and digests the dataset. Raises WorkloadError, DatasetError."""
@@ -215,7 +220,7 @@ class Rank:
             self._staging = Staging(assignment.rank, spec.ranks)
         self._staging.prepare(workload)
         saver = Saver(SaverIdentity(spec.run, assignment.attempt, assignment.rank, spec.ranks), self._objects,
-                      self._staging, self._history, report, self._points)
+                      self._staging, self._history, report, self._points.bound())
         return RankRun(
             attempt=assignment.attempt, share=self._share(assignment.rank), steps=spec.steps, save_every=spec.save_every,
             device=self.device, workload=workload, progress=progress, pipeline=self._pipeline, reducer=gradients,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from storage.history import Head
-from storage.manifest import Fingerprints
+from storage.manifest import FileKind
 from storage.process import ProcessId
 
 
@@ -14,7 +14,7 @@ class FileReport:
     """A file that a rank has written and synced. The digest is of the bytes in memory."""
 
     path: str
-    kind: str
+    kind: FileKind
     bytes: int
     digest: str
 
@@ -44,7 +44,6 @@ class CommitterSetup:
     world: int
     global_batch: int
     keep: int
-    fingerprints: Fingerprints
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Staging:
             view.copy_(tensor, non_blocking=True)
         if torch.cuda.is_available():
             torch.cuda.current_stream().synchronize()
-        return Snapshot(self._specs, json_parts(workload, progress), memoryview(self._flat.numpy()))
+        return Snapshot(self._specs, json_parts(workload, progress), self._flat.numpy().data)
 
     def _own(self, workload: Workload) -> dict[str, torch.Tensor]:
         shared = replicated_tensors(workload)

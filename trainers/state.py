@@ -63,7 +63,7 @@ class Progress:
 def raw(tensor: torch.Tensor) -> memoryview:
     """The tensor's bytes, in C order, on the host; no copy for a contiguous CPU tensor."""
     flat = tensor.detach().contiguous().cpu().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
 def tensor_digest(tensor: torch.Tensor) -> str:

@@ -81,6 +81,10 @@ class Worker:
     def open_store(self) -> tuple[str, int]:
         return self._rank.open_store()
 
+    def load_libraries(self) -> None:
+        """Imports torch, Ray Data and what they load late; called at once, so that all workers do it side by side."""
+        self._rank.load_libraries()
+
     def survey(self) -> Survey:
         return self._rank.survey()
 

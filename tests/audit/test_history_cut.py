@@ -1,0 +1,175 @@
+"""Invariant 10, the evidence: a history that was cut, changed or taken away makes the verdict unknown, never valid."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audit_files import bodies, rechain
+from conftest import Judge
+from simulated_run import F0, Settings, Simulation, two_kills
+
+from chaos.audit import audit_run
+
+
+def histories(run: Simulation) -> list[Path]:
+    return sorted((run.folder / "history").glob("*.jsonl"))
+
+
+def test_any_history_cut_at_any_line_is_unknown(run: Simulation) -> None:
+    for path in histories(run):
+        lines = path.read_bytes().splitlines(keepends=True)
+        for kept in range(len(lines)):
+            path.write_bytes(b"".join(lines[:kept]))
+            verdict = audit_run(run.folder)
+            assert verdict.verdict == "unknown", (path.name, kept)
+            assert path.name in verdict.invariant(10).witness or kept == 1, (path.name, kept)
+        path.write_bytes(b"".join(lines))
+    assert audit_run(run.folder).verdict == "valid"
+
+
+def test_any_history_that_is_gone_is_unknown_and_named(run: Simulation) -> None:
+    for path in histories(run):
+        kept = path.read_bytes()
+        path.unlink()
+        verdict = audit_run(run.folder)
+        assert verdict.verdict == "unknown", path.name
+        if not path.name.startswith("supervisor"):
+            assert f"{path.name} is missing" in verdict.invariant(10).witness
+        path.write_bytes(kept)
+
+
+def test_without_any_history_it_is_unknown(run: Simulation, judged: Judge) -> None:
+    shutil.rmtree(run.folder / "history")
+    judged(run.folder, 10, "unknown", "there is no history")
+
+
+def test_a_changed_byte_breaks_the_chain(run: Simulation) -> None:
+    rng = random.Random(5)
+    for path in histories(run):
+        data = path.read_bytes()
+        for _ in range(3):
+            place = rng.randrange(len(data) - 1)
+            changed = bytearray(data)
+            changed[place] ^= 1
+            path.write_bytes(changed)
+            verdict = audit_run(run.folder)
+            assert verdict.verdict != "valid", (path.name, place)
+            assert f"history/{path.name}" in verdict.invariant(10).witness
+        path.write_bytes(data)
+
+
+def test_a_line_taken_out_breaks_the_chain(run: Simulation, judged: Judge) -> None:
+    path = histories(run)[-1]
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:3] + lines[4:]))
+    judged(run.folder, 10, "unknown", "line 4: does not continue the chain")
+
+
+def test_a_history_of_another_process_under_this_name(run: Simulation, judged: Judge) -> None:
+    """Its chain begins with its name, so it fits no other."""
+    first, second = histories(run)[-2:]
+    second.write_bytes(first.read_bytes())
+    judged(run.folder, 10, "unknown", f"history/{second.name} line 1: does not continue the chain")
+
+
+def test_a_history_written_anew_is_another_one(run: Simulation, judged: Judge) -> None:
+    path = run.procs[0].history.path
+    events = bodies(path)
+    events[2]["clock"] += 1
+    rechain(path, events)
+    judged(run.folder, 10, "unknown", f"history/{path.name} is another one than")
+
+
+def test_a_torn_last_line_of_a_killed_process_is_legitimate(run: Simulation) -> None:
+    killed = next(p for p in run.procs if p.rank == 1)
+    with killed.history.path.open("ab") as file:
+        file.write(b'{"body":{"attem')
+    assert audit_run(run.folder).verdict == "valid"
+
+
+def test_a_torn_last_line_of_an_orderly_process_is_not(run: Simulation, judged: Judge) -> None:
+    with run.supervisor.path.open("ab") as file:
+        file.write(b'{"body"')
+    judged(run.folder, 10, "unknown", f"{run.supervisor.name} has no end")
+
+
+def test_a_process_that_took_no_part_may_have_no_end(tmp_path: Path) -> None:
+    """A standby that was still starting when the run was over."""
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0]))
+    sim.start()
+    sim.train(5)
+    launcher, worker = sim._recorder("launcher"), sim._recorder("worker")
+    sim.say(launcher, "spawned", None, **worker.who)
+    sim._recorder("launcher")
+    sim.kill(F0)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    assert audit_run(sim.folder).verdict == "valid"
+
+
+def test_a_process_that_acted_must_have_an_end(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    ghost = sim._recorder("worker")
+    sim.say(ghost, "joined", 0, rank=1, world=2)
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 10, "unknown", f"history/{ghost.name} has no end, and nothing says that process {ghost.pid} was")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("step", lambda e: e.pop("ids"), "event step lacks ids"),
+        ("step", lambda e: e.update(step=True), "step is True, not int"),
+        ("step", lambda e: e.update(lr=[0.5]), "lr is 0.5, not str"),
+        ("step", lambda e: e.pop("clock"), "event step lacks clock"),
+        ("step", lambda e: e.update(skipped=1), "skipped is 1, not bool"),
+        ("opened", lambda e: e.update(boot=None), "boot is None"),
+        ("opened", lambda e: e.update(event="hello"), "does not begin with who wrote it"),
+    ],
+)
+def test_an_event_that_is_none(run: Simulation, judged: Judge, name: str, change: Any, words: str) -> None:
+    path = next(p for p in run.procs if p.rank == 0).history.path
+    events = bodies(path)
+    change(next(event for event in events if event["event"] == name))
+    rechain(path, events)
+    judged(run.folder, 10, "unknown", f"history/{path.name}", words)
+
+
+@pytest.mark.parametrize("line", [b"", b"7", b"{}", b'{"body":3}', b"[" * 100_000, b"\xff", b'{"body":NaN}'])
+def test_a_line_that_is_no_json_object(run: Simulation, judged: Judge, line: bytes) -> None:
+    path = run.supervisor.path
+    bodies_before = bodies(path)
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    judged(run.folder, 10, "unknown", f"history/{path.name} line {len(bodies_before) + 1}: ")
+
+
+def test_two_run_events_are_none(run: Simulation, judged: Judge) -> None:
+    events = bodies(run.supervisor.path)
+    rechain(run.supervisor.path, [*events[:2], events[1], *events[2:]])
+    judged(run.folder, 10, "unknown", "no history says what the run was")
+
+
+def test_a_damaged_worker_history_leaves_invariant_3_open(tmp_path: Path, judged: Judge) -> None:
+    run = two_kills(tmp_path / "run")
+    run.procs[0].history.path.unlink()
+    judged(run.folder, 3, "unknown", "the history of rank 0 in attempt 0 lacks step 1")
+
+
+@pytest.mark.skipif("__import__('os').geteuid() == 0", reason="root reads everything")
+def test_a_history_that_cannot_be_read(run: Simulation, judged: Judge) -> None:
+    run.supervisor.path.chmod(0)
+    judged(run.folder, 10, "unknown", "cannot be read")
+
+
+def test_a_folder_in_place_of_a_history(run: Simulation, judged: Judge) -> None:
+    path = run.procs[0].history.path
+    path.unlink()
+    path.mkdir()
+    judged(run.folder, 10, "unknown", f"history/{path.name} cannot be read: Is a directory")

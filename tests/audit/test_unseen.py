@@ -1,0 +1,124 @@
+"""What a run could not have seen: each sentence where it belongs, and not where it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_run import F0, Settings, Simulation, fault, two_kills
+
+from chaos.audit import audit_run
+
+
+def unseen(folder: Path) -> str:
+    return "\n".join(audit_run(folder).unseen)
+
+
+ALWAYS = "the trajectory was not compared"
+
+
+def trained(tmp_path: Path, settings: Settings, edit: Any = lambda kind, thing: None) -> str:
+    sim = Simulation(tmp_path / "run", settings, edit)
+    sim.start()
+    sim.train(settings.steps)
+    sim.finish()
+    return unseen(sim.folder)
+
+
+def test_a_rich_run_leaves_little_unseen(tmp_path: Path) -> None:
+    """Four ranks, a rejection, a retirement, a kill in recovery, a gate, a scaler, an epoch after a restart."""
+    damage = fault(5, 0, "store", None, None, kind="damage", hit=None)  # type: ignore[arg-type]
+    second = fault(1, 1, "rank", 0, "recover.restored")
+
+    def scaled(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "step" and thing["step"] == 3:
+            thing["skipped"] = True
+        if kind == "shard":
+            thing["texts"]["scaler"] = '{"scale": 2}'
+
+    sim = Simulation(tmp_path / "run", Settings(ranks=4, faults=[F0, second, damage]), scaled)
+    sim.start()
+    sim.train(5)
+    sim.train(6, publish=False)
+    sim.damage("shards/s00000004-a0000-r0001.safetensors", damage)
+    sim.kill(F0)
+    sim.recover(reject=1)
+    sim.kill(second)
+    sim.recover(take=0)
+    sim.train(12)
+    sim.finish()
+    assert unseen(sim.folder).splitlines() == [line for line in unseen(sim.folder).splitlines() if ALWAYS in line]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"constant_rate": True}, "the learning rate was constant: a lost scheduler is invisible here"),
+        ({"scheduler": False}, "there was no scheduler"),
+        ({}, "there was no gradient scaler"),
+        ({"buffers": False}, "the model had no buffers"),
+        ({"optimizer": "sgd"}, "the optimizer had no state"),
+        ({"generators_advance": False}, "Python's and NumPy's and torch's generator never advanced"),
+        ({"microbatches": 1}, "a step was one microbatch"),
+        ({"rows": 96}, "the run stayed within one epoch"),
+        ({}, "nothing was killed: no recovery was seen"),
+        ({"ranks": 1}, "there were only one rank"),
+        ({"ranks": 2}, "there were only two ranks"),
+        ({"keep": 99}, "nothing was ever retired"),
+    ],
+)
+def test_what_a_setting_hides(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
+    assert words in trained(tmp_path, Settings(**settings))
+
+
+def test_a_scaler_that_never_skipped(tmp_path: Path) -> None:
+    def scaled(kind: str, thing: Any) -> None:
+        if kind == "shard":
+            thing["texts"]["scaler"] = '{"scale": 2}'
+
+    text = trained(tmp_path, Settings(), scaled)
+    assert "no update was skipped: a lost gradient scaler may be invisible here" in text
+    assert "there was no gradient scaler" not in text
+
+
+@pytest.mark.parametrize(("rows", "told"), [(50, False), (33, True)])
+def test_an_epoch_that_begins_after_a_restart(tmp_path: Path, rows: int, told: bool) -> None:
+    """The restart is at position 48 of 64."""
+    sim = Simulation(tmp_path / "run", Settings(rows=rows, steps=8, faults=[F0]))
+    sim.start()
+    sim.train(7)
+    sim.kill(F0)
+    sim.recover()
+    sim.train(8)
+    sim.finish()
+    assert ("no epoch began after a restart" in unseen(sim.folder)) == told
+
+
+def test_what_a_simple_kill_leaves_unseen(tmp_path: Path) -> None:
+    plain = {**F0, "gate": None}
+    sim = Simulation(tmp_path / "run", Settings(faults=[plain]))
+    sim.start()
+    sim.train(5)
+    sim.kill(plain)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    text = unseen(sim.folder)
+    for words in (
+        "no save was in flight at any kill", "nothing was killed during a recovery", "no gate was used",
+        "no candidate was ever rejected",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_a_save_in_flight_at_a_kill(tmp_path: Path) -> None:
+    assert "no save was in flight" not in unseen(two_kills(tmp_path / "run").folder)
+
+
+def test_nothing_published(tmp_path: Path) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(1)
+    sim.finish(finished=False)
+    assert "the learning rate was constant" in unseen(sim.folder)

@@ -1,0 +1,327 @@
+"""Invariant 10, the faults: planned, receipted, seen; and no death that nobody accounts for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Judge
+from simulated_run import F0, F1, Edit, Settings, Simulation, fault, two_kills
+
+from chaos.audit import audit_run
+
+
+def on_receipt(change: Any, of: str = "f1") -> Edit:
+    return lambda kind, thing: change(thing) if kind == "receipt" and thing["fault"] == of else None
+
+
+def on_event(name: str, change: Any) -> Edit:
+    return lambda kind, thing: change(thing) if kind == "event" and thing["event"] == name else None
+
+
+def drop(thing: dict[str, Any]) -> None:
+    thing["drop"] = True
+
+
+def test_an_injector_that_does_nothing(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0]))
+    sim.start()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 10, "unknown", "fault f0 (sigkill of rank 1 at step.end hit 5 of attempt 0) did not fire")
+    fault_seen = audit_run(sim.folder).to_json()["faults"][0]
+    assert (fault_seen["receipt"], fault_seen["observed"]) == (None, None)
+
+
+def test_a_death_without_a_receipt(tmp_path: Path, judged: Judge) -> None:
+    run = two_kills(tmp_path / "run", on_receipt(drop))
+    judged(run.folder, 10, "unknown", "fault f1 (sigkill of committer at publish.before hit 2 of attempt 1) did not fire",
+           "(committer) died by signal 9, and no receipt or recorded kill accounts for it")  # fmt: skip
+
+
+@pytest.mark.parametrize(("signal", "code", "words"), [(11, None, "by signal 11"), (None, 3, "with exit code 3")])
+def test_a_process_that_died_of_itself(
+    tmp_path: Path, judged: Judge, signal: int | None, code: int | None, words: str
+) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(5)
+    proc = sim.of("rank", 1)
+    sim.exited(proc, signal, code)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 10, "unknown", f"process {proc.history.pid} (rank 1) died {words}")
+
+
+def test_an_exit_with_code_0_is_no_death(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(12)
+    sim.say(sim.of("rank", 1).history, "closed")
+    sim.exited(sim.of("rank", 1), None, 0)
+    sim.finish()
+    assert audit_run(sim.folder).verdict == "valid"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t["target"].update(pid=9999),
+        lambda t: t["target"].update(start_ticks=1),
+    ],
+)
+def test_a_receipt_without_a_death(tmp_path: Path, judged: Judge, change: Any) -> None:
+    run = two_kills(tmp_path / "run", on_receipt(change))
+    judged(run.folder, 10, "unknown", "fault f1", "has a receipt, but nobody saw process")
+
+
+def test_the_signal_must_match(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] in ("exited", "exit_confirmed") and thing["pid"] == 107:
+            thing["signal"] = 15
+
+    run = two_kills(tmp_path / "run", edit)
+    judged(run.folder, 10, "unknown", "fault f1", "nobody saw process 107 end as it says")
+
+
+def test_the_supervisors_confirmation_is_enough(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "exited" and thing["pid"] == 107:
+            thing["drop"] = True
+
+    judged(two_kills(tmp_path / "run", edit).folder, 10, "valid")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"run": "another"}, "was planned with run run-1, its receipt has another"),
+        ({"kind": "hang"}, "was planned with kind sigkill, its receipt has hang"),
+        ({"attempt": 0}, "was planned with attempt 1, its receipt has 0"),
+        ({"point": "publish.after"}, "was planned with point publish.before"),
+        ({"hit": 1}, "was planned with hit 2, its receipt has 1"),
+        ({"role": "rank"}, "was planned with role committer"),
+    ],
+)
+def test_a_receipt_of_something_else(tmp_path: Path, judged: Judge, change: dict[str, Any], words: str) -> None:
+    judged(two_kills(tmp_path / "run", on_receipt(lambda t: t.update(change))).folder, 10, "unknown", words)
+
+
+@pytest.mark.parametrize(
+    "change", [{"gate": None}, {"gate": {**F0["gate"], "held": False}}, {"gate": {**F0["gate"], "hit": 9, "held": True}}]
+)
+def test_a_gate_must_have_been_held(tmp_path: Path, judged: Judge, change: dict[str, Any]) -> None:
+    run = two_kills(tmp_path / "run", on_receipt(lambda t: t.update(change), "f0"))
+    judged(run.folder, 10, "unknown", "was planned behind a gate at commit.collected, its receipt does not say")
+
+
+def test_a_rank_that_was_planned_must_be_the_one(tmp_path: Path, judged: Judge) -> None:
+    run = two_kills(tmp_path / "run", on_receipt(lambda t: t.update(rank=0), "f0"))
+    judged(run.folder, 10, "unknown", "was planned with rank 1, its receipt has 0")
+
+
+def test_a_receipt_of_a_fault_that_was_not_planned(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(5)
+    sim.kill(F0)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 10, "unknown", "there is a receipt of f0, which was not planned")
+
+
+def test_a_receipt_that_cannot_be_read(run: Any, judged: Judge) -> None:
+    path = run.folder / "history/receipts/f0.json"
+    path.write_bytes(path.read_bytes()[:-3])
+    judged(run.folder, 10, "unknown", "history/receipts/f0.json is no sealed file", "fault f0", "has no receipt")
+
+
+def test_a_receipt_under_another_name(run: Any, judged: Judge) -> None:
+    folder = run.folder / "history/receipts"
+    (folder / "f0.json").rename(folder / "f7.json")
+    judged(run.folder, 10, "unknown", "history/receipts/f7.json is no receipt of fault f7")
+
+
+# -- the other kinds of fault
+
+
+def struck(tmp_path: Path, planned: dict[str, Any], edit: Edit = lambda kind, thing: None) -> Simulation:
+    sim = Simulation(tmp_path / "run", Settings(faults=[planned]), edit)
+    sim.start()
+    sim.train(5)
+    sim.kill(planned)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    return sim
+
+
+HANG = fault(0, 0, "rank", 0, "step.begin", kind="hang")
+RAISE = fault(0, 0, "rank", 0, "step.begin", kind="exception")
+
+
+@pytest.mark.parametrize(("planned", "how"), [(HANG, "stopped"), (RAISE, "raised")])
+def test_hangs_and_exceptions(tmp_path: Path, planned: dict[str, Any], how: str) -> None:
+    verdict = audit_run(struck(tmp_path, planned).folder)
+    assert verdict.verdict == "valid"
+    assert verdict.faults[0].observed is not None
+    assert verdict.faults[0].observed.how == how
+
+
+@pytest.mark.parametrize(
+    ("planned", "change"),
+    [
+        (HANG, {"how": "raised"}),
+        (HANG, {"drop": True}),
+        (RAISE, {"how": "actor_died"}),
+        (RAISE, {"detail": "injected fault f01"}),
+        (RAISE, {"detail": "injected fault xf0"}),
+    ],
+)
+def test_another_detection_than_the_fault_causes(
+    tmp_path: Path, judged: Judge, planned: dict[str, Any], change: dict[str, Any]
+) -> None:
+    sim = struck(tmp_path, planned, on_event("detected", lambda t: t.update(change)))
+    judged(sim.folder, 10, "unknown", "nobody saw process")
+
+
+def test_a_kill_that_only_the_launcher_saw(tmp_path: Path) -> None:
+    sim = struck(tmp_path, {**F0, "gate": None}, on_event("detected", drop))
+    verdict = audit_run(sim.folder)
+    assert verdict.invariant(10).verdict == "valid"
+    assert verdict.faults[0].observed is not None
+    assert verdict.faults[0].observed.how == "exited"
+
+
+def test_a_data_task_is_known_by_its_receipt(tmp_path: Path) -> None:
+    planned = fault(0, 0, "data", 0, "data.read")
+    sim = Simulation(tmp_path / "run", Settings(faults=[planned]))
+    sim.start()
+    sim.train(5)
+    sim.receipt(planned, None)
+    sim.train(12)
+    sim.finish()
+    verdict = audit_run(sim.folder)
+    assert verdict.verdict == "valid"
+    assert verdict.faults[0].observed is not None
+    assert verdict.faults[0].observed.how == "receipt only"
+    assert any("data tasks have no launcher" in line for line in verdict.unseen)
+
+
+def test_a_standby_serves_no_attempt(tmp_path: Path) -> None:
+    planned = fault(0, 0, "standby", None, "standby.warm")
+    sim = Simulation(tmp_path / "run", Settings(faults=[planned]), on_receipt(lambda t: t.update(attempt=-1), "f0"))
+    sim.start()
+    sim._process("standby", None)
+    sim.train(5)
+    sim.kill(planned)
+    sim.train(12)
+    sim.finish()
+    assert audit_run(sim.folder).invariant(10).verdict == "valid"
+
+
+def test_a_fault_at_a_time(tmp_path: Path) -> None:
+    planned = {**F0, "gate": None, "point": None, "hit": None, "after_s": 1.5}
+    verdict = audit_run(struck(tmp_path, planned).folder)
+    assert verdict.verdict == "valid"
+    assert str(verdict.faults[0].fault) == "f0 (sigkill of rank 1 at 1.5 s into training of attempt 0)"
+
+
+def test_any_rank_may_be_struck_where_none_was_planned(tmp_path: Path) -> None:
+    planned = fault(0, 0, "rank", None, "step.end")
+    sim = Simulation(tmp_path / "run", Settings(faults=[planned]))
+    sim.start()
+    sim.train(5)
+    struck_rank = {**planned, "rank": 1}
+    sim.kill(struck_rank)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    assert audit_run(sim.folder).verdict == "valid"
+
+
+# -- the supervisor as a target
+
+KILLED = fault(0, 0, "supervisor", None, "recover.formed")
+
+
+def handed_over(tmp_path: Path, named: bool = True, planned: bool = True) -> Simulation:
+    """The supervisor is struck, its processes die with it, another one resumes."""
+    sim = Simulation(tmp_path / "run", Settings(faults=[KILLED] if planned else []))
+    sim.start()
+    sim.train(5)
+    if planned:
+        sim.receipt(KILLED, sim.supervisor)
+    for proc in sim.procs:
+        sim.exited(proc, 15)
+    old = sim.supervisor
+    sim.supervisor = sim._recorder("supervisor")
+    previous = [{"file": old.name, **old.who, "head": old.head}]
+    sim.say(sim.supervisor, "resumed", previous=previous if named else [])
+    sim.say(sim.supervisor, "process", role="supervisor", rank=None, host="h", history=sim.supervisor.name,
+            **sim.supervisor.who)  # fmt: skip
+    sim.procs = []
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    return sim
+
+
+def test_a_supervisor_that_another_one_found_gone(tmp_path: Path) -> None:
+    verdict = audit_run(handed_over(tmp_path).folder)
+    assert verdict.verdict == "valid"
+    assert verdict.faults[0].observed is not None
+    assert verdict.faults[0].observed.how == "resumed"
+    recovery = verdict.recoveries[0]
+    assert recovery.detect_s is not None
+    assert recovery.first_step_s is not None
+
+
+def test_a_supervisor_that_nobody_missed(tmp_path: Path, judged: Judge) -> None:
+    judged(handed_over(tmp_path, named=False).folder, 10, "unknown", "nobody saw process 101 end as it says")
+
+
+def test_a_supervisor_that_ended_unplanned_but_was_resumed(tmp_path: Path, judged: Judge) -> None:
+    judged(handed_over(tmp_path, planned=False).folder, 10, "not_judged")
+
+
+def test_a_supervisor_that_ended_unplanned_and_unseen(tmp_path: Path, judged: Judge) -> None:
+    sim = handed_over(tmp_path, named=False, planned=False)
+    judged(sim.folder, 10, "unknown", "history/supervisor-h-101-1010.jsonl has no end")
+
+
+@pytest.mark.parametrize(("reason", "verdict"), [("injected fault f0: exception", "valid"), ("tired", "unknown")])
+def test_a_supervisor_that_raised(tmp_path: Path, judged: Judge, reason: str, verdict: str) -> None:
+    planned = {**KILLED, "kind": "exception"}
+    sim = Simulation(tmp_path / "run", Settings(faults=[planned]))
+    sim.start()
+    sim.train(12)
+    sim.receipt(planned, sim.supervisor)
+    sim.say(sim.supervisor, "gave_up", reason=reason)
+    sim.finish()
+    judged(sim.folder, 10, verdict)
+
+
+def test_a_run_that_gave_up_is_unknown(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(8)
+    sim.say(sim.supervisor, "gave_up", reason="no candidate is left")
+    sim.finish(finished=False)
+    judged(sim.folder, 10, "unknown", "the run did not reach its target: no candidate is left")
+    assert audit_run(sim.folder).verdict == "unknown"
+
+
+def test_a_run_that_just_ends_is_unknown(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(8)
+    sim.finish(finished=False)
+    judged(sim.folder, 10, "unknown", "nothing says that it finished")
+
+
+def test_all_faults_of_a_valid_run_are_seen(run: Any) -> None:
+    assert [seen.fault.id for seen in audit_run(run.folder).faults] == [F0["id"], F1["id"]]

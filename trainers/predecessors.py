@@ -1,0 +1,52 @@
+"""What a killed supervisor left running: found through Ray and through the history, and ended (invariant 6).
+
+A process out of reach is left to the fence: it can publish nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import ray
+from ray.util import list_named_actors
+from ray.util.placement_group import placement_group_table, remove_placement_group
+
+from storage.errors import StorageError
+from storage.history import History, read_history
+from storage.process import ProcessId, is_alive
+from trainers.processes import kill_here
+from trainers.spec import TrainingSpec
+
+_KILL_S = 5.0
+
+
+def end_predecessors(spec: TrainingSpec, namespace: str, history: History) -> None:
+    """Kills this run's workers of earlier supervisors on this host for certain, and elsewhere through Ray."""
+    for process in _recorded(spec, history):
+        if process.host == history.process.host and is_alive(process):
+            history.record("killing", pid=process.pid, start_ticks=process.start_ticks, signal=9,
+                           why="left by an earlier supervisor")
+            kill_here(process, _KILL_S)
+    for actor in list_named_actors(all_namespaces=True):
+        if actor["namespace"] == namespace:
+            try:
+                ray.kill(ray.get_actor(actor["name"], namespace=namespace), no_restart=True)
+            except ValueError:  # gone meanwhile
+                continue
+    for group in placement_group_table().values():
+        if str(group["name"]).startswith(f"{namespace}-") and group["state"] != "REMOVED":
+            remove_placement_group(ray.util.get_placement_group(group["name"]))
+
+
+def _recorded(spec: TrainingSpec, history: History) -> Iterator[ProcessId]:
+    """Workers and committers that earlier supervisors named; supervisors themselves are left alone."""
+    for path in sorted((spec.folder / "history").glob("supervisor-*.jsonl")):
+        if path.name == history.name:
+            continue
+        try:
+            lines = read_history(path).lines
+        except StorageError:
+            continue
+        for line in lines:
+            if line.event == "process" and line.body["role"] != "supervisor":
+                yield ProcessId(line.body["host"], line.body["pid"], line.body["start_ticks"])
