@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HISTORY_ENV = "KILLPOINT_HISTORY"
 RUN_ENV = "KILLPOINT_RUN"
-_FORWARDED = (signal.SIGTERM, signal.SIGINT)
+_BLOCKED = (signal.SIGTERM, signal.SIGINT)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -32,12 +32,13 @@ def py_executable() -> str:
 
 def main() -> int:
     """Runs the child, records its life, returns the exit status to end with."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     launcher = os.getpid()
     child = os.fork()
     if child == 0:
         _become_child(launcher, before)
-    _forward_signals_to(child)
+    _leave_process_group()
+    _forward_sigterm_to(child)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return _watch(child)
 
@@ -60,12 +61,25 @@ def _die_with(launcher: int) -> None:
         os._exit(127)
 
 
-def _forward_signals_to(child: int) -> None:
+def _leave_process_group() -> None:
+    """Ray kills the whole process group of a worker that died, which would take its witness along.
+
+    The child stays in that group; the launcher, its leader, can only move to a group of the same session.
+    """
+    try:
+        os.setpgid(0, os.getpgid(os.getppid()))
+    except OSError:  # not its leader's child: nobody kills this group
+        return
+
+
+def _forward_sigterm_to(child: int) -> None:
+    """Ctrl-C at a terminal reaches the launcher's group: it is the supervisor's to handle, never the worker's."""
+
     def forward(number: int, _frame: FrameType | None) -> None:
         os.kill(child, number)
 
-    for number in _FORWARDED:
-        signal.signal(number, forward)
+    signal.signal(signal.SIGTERM, forward)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _watch(child: int) -> int:
@@ -75,8 +89,7 @@ def _watch(child: int) -> int:
     history = _open_history(child, ticks)
     _, status = os.waitpid(child, 0)
     # From here on the pid may be another process's.
-    for number in _FORWARDED:
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if killed_by is None else None
     if history is not None:

@@ -71,6 +71,7 @@ class Group:
         self._started = 0
         self._all: list[Process] = []
         self._left: list[Process] = []
+        self._free: list[int] = []
         self.ranks: dict[int, Process] = {}
         self.standbys: list[Process] = []
         self.committer: Process | None = None
@@ -146,16 +147,24 @@ class Group:
         return member
 
     def replace_process(self, lost: Process) -> None:
-        """Puts the best standby into a lost rank's place and starts another one in the freed bundle."""
+        """Puts the best standby into a lost rank's place; another one is started in the freed bundle by `refill`."""
         rank = next((rank for rank, process in self.ranks.items() if process is lost), None)
         if lost in self.standbys:
             self.standbys.remove(lost)
         if rank is None or lost.bundle is None:
             return
-        self.standbys.append(self._worker(lost.bundle))
+        self._free.append(lost.bundle)
+        if not self.standbys:
+            self.standbys.append(self._worker(self._free.pop()))
         standby = self._best_standby()
         self.standbys.remove(standby)
         self.ranks[rank] = standby
+
+    def refill(self) -> None:
+        """Starts standbys in the free bundles. Called once training is back: starting one costs seconds of a core."""
+        while self._free:
+            self.standbys.append(self._worker(self._free.pop()))
+        self.warm_standbys()
 
     def _best_standby(self) -> Process:
         warming = [s.warm for s in self.standbys if s.warm is not None]

@@ -58,6 +58,7 @@ class Supervisor:
         self._attempt = 0
         self._survey: Survey | None = None
         self._told: dict[str, int] = {}
+        self._first_step = 0
 
     def run(self) -> None:
         """Trains, recovering from every failure. Raises GaveUp, Fenced and the workload's own errors."""
@@ -198,7 +199,7 @@ class Supervisor:
         self._history.record("training", attempt)
         self._notify(TrainingStarted(attempt))
         self._points("supervisor.training")
-        self._group.warm_standbys()
+        self._first_step = (decision.chosen.step if decision.chosen else 0) + 1
         outcomes = watch.collect(calls)
         if not all(outcome.finished for outcome in outcomes.values()):
             raise AttemptFailed([], {})
@@ -210,6 +211,8 @@ class Supervisor:
         if process.rank is not None and beat.phase != "idle" and self._told.get(str(process.rank)) != beat.step:
             self._told[str(process.rank)] = beat.step
             self._notify(StepDone(self._attempt, process.rank, beat.step, beat.loss))
+            if beat.step >= self._first_step:
+                self._group.refill()
             if process.rank == 0:
                 self._tell_published()
 

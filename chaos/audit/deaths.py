@@ -6,23 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chaos.audit.events import (
-    Detected,
-    Ended,
-    ExitConfirmed,
-    Exited,
-    Fault,
-    GaveUp,
-    Killing,
-    ProcessNamed,
-    Receipt,
-    Resumed,
-)
+from chaos.audit.events import Detected, Ended, ExitConfirmed, Exited, GaveUp, Killing, ProcessNamed, Resumed
 from chaos.audit.evidence import Evidence
+from chaos.audit.facts import Fault, Receipt
 from chaos.audit.witnesses import events
 
 SIGKILL = 9
-_Id = tuple[int, int]
+_Id = tuple[int | None, int | None]
 _HANG = frozenset({"stopped", "stalled", "missed_deadline"})
 
 
@@ -161,7 +151,13 @@ def unexplained(evidence: Evidence) -> Iterator[str]:
     for process, who in named.items():
         for ended in endings(evidence, process):
             if (ended.signal is not None or ended.code) and process not in meant:
-                how = f"by signal {ended.signal}" if ended.signal is not None else f"with exit code {ended.code}"
+                how = (
+                    f"by signal {ended.signal}"
+                    if ended.signal is not None
+                    else f"with exit code {ended.code}"
+                )
                 role = who.role if who.rank is None else f"{who.role} {who.rank}"
-                yield f"process {who.pid} ({role}) died {how}, and no receipt or recorded kill accounts for it"
+                yield (
+                    f"process {who.pid} ({role}) died {how}, and no receipt or recorded kill accounts for it"
+                )
                 break

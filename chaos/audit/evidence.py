@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from chaos.audit.events import Event, Fault, Head, Opened, PlanSpec, Process, Receipt, RunBegun
+from chaos.audit.events import Event, Opened
+from chaos.audit.facts import Fault, Head, PlanSpec, Process, Receipt, RunBegun
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]

@@ -23,12 +23,16 @@ def check(evidence: Evidence) -> Finding:
         kind = type(entry).__name__.lower()
         if isinstance(entry, Fence):
             if entry.attempt != len(fences):
-                case.wrong.append(f"entry {entry.seq} fences attempt {entry.attempt}, the next one is {len(fences)}")
+                case.wrong.append(
+                    f"entry {entry.seq} fences attempt {entry.attempt}, the next one is {len(fences)}"
+                )
             fences.append(entry)
             continue
         latest = fences[-1] if fences else None
         if latest is None or entry.attempt > latest.attempt:
-            case.wrong.append(f"entry {entry.seq} ({kind}) is of attempt {entry.attempt}, which no fence began")
+            case.wrong.append(
+                f"entry {entry.seq} ({kind}) is of attempt {entry.attempt}, which no fence began"
+            )
         elif entry.attempt < latest.attempt:
             what = f" of {entry.name}" if isinstance(entry, Publish) else ""
             case.wrong.append(
@@ -50,10 +54,11 @@ def _judge_published(evidence: Evidence, case: Case) -> None:
     held = {entry.seq: entry for entry in evidence.store.log.entries}
     for event in events(evidence, Published):
         said, entry = event.what, held.get(event.what.seq)
-        if not isinstance(entry, Publish):
-            continue  # invariant 1 names it
-        if (entry.name, entry.digest, entry.step) != (said.name, said.digest, said.step):
-            case.wrong.append(f"{event.file} recorded {said.name} as published by entry {said.seq}, which has {entry.name}")
+        named = (said.name, said.digest, said.step)
+        if isinstance(entry, Publish) and (entry.name, entry.digest, entry.step) != named:
+            case.wrong.append(
+                f"{event.file} recorded {said.name} as published by entry {said.seq}, which has {entry.name}"
+            )
 
 
 def _judge_owners(evidence: Evidence, fences: dict[int, Fence], case: Case) -> None:
@@ -67,6 +72,7 @@ def _judge_owners(evidence: Evidence, fences: dict[int, Fence], case: Case) -> N
             leader = fence.owner
             if (opened.pid, opened.start_ticks, opened.host) != (leader.pid, leader.start_ticks, leader.host):
                 case.wrong.append(
-                    f"supervisor {opened.pid} went on with attempt {fence.attempt} ({kind.__name__.lower()}), which the "
+                    f"supervisor {opened.pid} went on with attempt {fence.attempt} "
+                    f"({kind.__name__.lower()}), which the "
                     f"fence of supervisor {leader.pid} (entry {fence.seq}) began"
                 )

@@ -7,13 +7,14 @@ dataset as it is now. What cannot be compared is unknown, never taken as right.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from chaos.audit.coverage import Expected, cover
 from chaos.audit.events import Finished, StepDone
 from chaos.audit.evidence import I64, Evidence, Manifest, Publish, Segment
+from chaos.audit.facts import PlanSpec
 from chaos.audit.findings import Case, Finding, count
 from chaos.audit.formats import bulk_digest, canonical, sha256_text
 from chaos.audit.ledger_prose import Teller
@@ -64,7 +65,8 @@ def _judge_end(evidence: Evidence, line: Sequence[Publish], case: Case) -> None:
     if begun is not None and finished and (max(finished) != begun.steps or reached != begun.steps):
         batch = begun.global_batch
         case.wrong.append(
-            f"the run says that it finished at step {max(finished)} of {begun.steps}, but the ledger ends at step "
+            f"the run says that it finished at step {max(finished)} of {begun.steps}, but the ledger ends at "
+            "step "
             f"{reached}: positions {reached * batch}–{begun.steps * batch - 1} were never applied"
         )
 
@@ -83,12 +85,14 @@ def _links(evidence: Evidence, line: Sequence[Publish], case: Case) -> list[Link
             if manifest.parent != parent:
                 named = "nothing" if before is None else before.name
                 case.wrong.append(
-                    f"{publish.name} names {_name_of(line, manifest.parent)} as its parent, by the log it descends "
+                    f"{publish.name} names {_name_of(line, manifest.parent)} as its parent, by the log it "
+                    "descends "
                     f"from {named}"
                 )
             if manifest.cursor != manifest.step * batch:
                 case.wrong.append(
-                    f"{publish.name} has cursor {manifest.cursor} beside optimizer step {manifest.step}, which is "
+                    f"{publish.name} has cursor {manifest.cursor} beside optimizer step {manifest.step}, "
+                    "which is "
                     f"position {manifest.step * batch}"
                 )
         links.append(Link(publish, manifest, 0 if before is None else before.step))
@@ -99,7 +103,9 @@ def _links(evidence: Evidence, line: Sequence[Publish], case: Case) -> list[Link
 def _name_of(line: Sequence[Publish], digest: str | None) -> str:
     if digest is None:
         return "nothing"
-    return next((publish.name for publish in line if publish.digest == digest), "a manifest outside of the lineage")
+    return next(
+        (publish.name for publish in line if publish.digest == digest), "a manifest outside of the lineage"
+    )
 
 
 def _judge_fingerprints(evidence: Evidence, links: Sequence[Link], case: Case) -> None:
@@ -120,19 +126,14 @@ def _judge_fingerprints(evidence: Evidence, links: Sequence[Link], case: Case) -
             )
             break
     for name, prints in present:
-        if plan is not None and prints.plan != plan_fingerprint(evidence):
+        if plan is not None and prints.plan != plan_fingerprint(plan):
             case.unsure.append(f"the plan in the history is not the one of {name}")
             break
 
 
-def plan_fingerprint(evidence: Evidence) -> str | None:
+def plan_fingerprint(plan: PlanSpec) -> str:
     """As manifests hold it: sha256 of the canonical JSON of format and parameters."""
-    plan = evidence.plan
-    if plan is None:
-        return None
-    body = {"format": "killpoint.plan/1", "rows": plan.rows, "group_rows": plan.group_rows,
-            "window_groups": plan.window_groups, "seed": plan.seed}  # fmt: skip
-    return sha256_text(canonical(body))
+    return sha256_text(canonical({"format": "killpoint.plan/1", **asdict(plan)}))
 
 
 def _judge_rows(evidence: Evidence, links: Sequence[Link], batch: int, case: Case) -> None:
@@ -148,7 +149,9 @@ def _judge_rows(evidence: Evidence, links: Sequence[Link], batch: int, case: Cas
                 continue
             seen = evidence.store.files.get(file.path)
             if seen is None or seen.segment is None or file.path in broken:
-                case.unsure.append(f"the ledger of {link.publish.name}, rank {file.rank}, is lost, see invariant 1")
+                case.unsure.append(
+                    f"the ledger of {link.publish.name}, rank {file.rank}, is lost, see invariant 1"
+                )
                 absent.append((link.first_step * batch, link.publish.step * batch))
             else:
                 segments.append(seen.segment)
@@ -177,7 +180,8 @@ def _judge_place(link: Link, rank: int, segment: Segment, case: Case) -> None:
     meta, step = segment.meta, link.publish.step
     if (meta.first_step, meta.last_step) != (link.first_step, step - 1):
         case.wrong.append(
-            f"the ledger of {link.publish.name}, rank {rank}, covers updates {meta.first_step} to {meta.last_step}, "
+            f"the ledger of {link.publish.name}, rank {rank}, covers updates {meta.first_step} to "
+            f"{meta.last_step}, "
             f"it must be {link.first_step} to {step - 1}"
         )
 
@@ -208,7 +212,8 @@ def _ids_differ(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str
             done = recorded.get((meta.attempt, meta.rank, step + 1))
             if done is not None and done.ids != bulk_digest(np.ascontiguousarray(ids, "<i8").tobytes()):
                 yield (
-                    f"rank {meta.rank} of attempt {meta.attempt} recorded other samples for step {step} than its ledger "
+                    f"rank {meta.rank} of attempt {meta.attempt} recorded other samples for step {step} than "
+                    "its ledger "
                     f"has (first sample id there {int(ids[0])})"
                 )
 

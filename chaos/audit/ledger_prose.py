@@ -30,7 +30,9 @@ class Teller:
         case.wrong += self._steps(coverage)
         case.wrong += coverage.epoch_faults
         if coverage.uncertain:
-            case.unsure.append(f"{count(coverage.uncertain, 'position')} cannot be judged without the lost ledger")
+            case.unsure.append(
+                f"{count(coverage.uncertain, 'position')} cannot be judged without the lost ledger"
+            )
 
     def _repeats(self, coverage: Coverage) -> Iterator[str]:
         repeat = coverage.first_repeat
@@ -59,23 +61,26 @@ class Teller:
         yield text
 
     def _samples(self, coverage: Coverage) -> Iterator[str]:
-        tally, first = coverage.wrong_sample, coverage.wrong_sample.first
-        if first is None or self._plan is None:
+        tally, first, plan = coverage.wrong_sample, coverage.wrong_sample.first, self._plan
+        if first is None or plan is None:
             return
-        planned = int(self._plan.sample_ids([first.position])[0])
+        planned = int(plan.sample_ids([first.position])[0])
         epochs = sorted(tally.epochs)
         yield (
             f"the order differs from the plan in epoch {listed(epochs[:3])}: at step {first.step} attempt "
-            f"{first.attempt} consumed sample {first.sample_id} at position {first.position}, the plan says {planned} "
-            f"({count(tally.count, 'sample')} in all){self._other_epoch(first)}"
+            f"{first.attempt} consumed sample {first.sample_id} at position {first.position}, the plan says "
+            f"{planned} "
+            f"({count(tally.count, 'sample')} in all){self._other_epoch(first, plan)}"
         )
 
     def _contents(self, coverage: Coverage) -> Iterator[str]:
         tally, first = coverage.wrong_content, coverage.wrong_content.first
         if first is not None:
             yield (
-                f"the content of sample {first.sample_id}, consumed at step {first.step} by attempt {first.attempt} "
-                f"(position {first.position}), is not that of the dataset's row ({count(tally.count, 'sample')} in all)"
+                f"the content of sample {first.sample_id}, consumed at step {first.step} by attempt "
+                f"{first.attempt} "
+                f"(position {first.position}), is not that of the dataset's row "
+                f"({count(tally.count, 'sample')} in all)"
             )
 
     def _steps(self, coverage: Coverage) -> Iterator[str]:
@@ -88,9 +93,11 @@ class Teller:
             first: Spot | None = tally.first
             if first is not None:
                 yield (
-                    f"step {first.step} of attempt {first.attempt} consumed position {first.position} (sample "
+                    f"step {first.step} of attempt {first.attempt} consumed position {first.position} "
+                    "(sample "
                     f"{first.sample_id}), {what}; step {first.step} has positions "
-                    f"{first.step * batch}–{(first.step + 1) * batch - 1} ({count(tally.count, 'row')} in all)"
+                    f"{first.step * batch}–{(first.step + 1) * batch - 1} ({count(tally.count, 'row')} in "
+                    "all)"
                 )
 
     def _samples_at(self, first: int, last: int) -> str:
@@ -135,12 +142,9 @@ class Teller:
         ]
         return "".join(told)
 
-    def _other_epoch(self, first: Spot) -> str:
+    def _other_epoch(self, first: Spot, plan: Plan) -> str:
         """Whether the samples are those of another epoch's order."""
-        rows, plan = self._expected.rows, self._plan
-        if plan is None or not rows:
-            return ""
-        segment = self._segments[first.segment]
+        rows, segment = plan.rows, self._segments[first.segment]
         start = int(np.searchsorted(segment.position, first.position))
         epoch, limit = first.position // rows, (first.position // rows + 1) * rows
         stop = min(int(np.searchsorted(segment.position, limit)), start + 256)

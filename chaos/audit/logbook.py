@@ -84,24 +84,14 @@ def ancestry(entries: Sequence[Entry], newest: Publish | None) -> tuple[Publish,
     line: list[Publish] = []
     publish = newest
     while publish is not None:
-        line.append(publish)
-        siblings = known[publish.attempt].published
-        place = siblings.index(publish)
-        publish = siblings[place - 1] if place else started_from(entries, publish.attempt)
+        line += [p for p in reversed(known[publish.attempt].published) if p.seq <= publish.seq]
+        publish = started_from(entries, publish.attempt)
     return tuple(line)
-
-
-def before_fence(entries: Sequence[Entry], attempt: int) -> tuple[Entry, ...]:
-    """The log as the fence of `attempt` found it."""
-    for index, entry in enumerate(entries):
-        if isinstance(entry, Fence) and entry.attempt == attempt:
-            return tuple(entries[:index])
-    return tuple(entries)
 
 
 def candidates(entries: Sequence[Entry], attempt: int) -> tuple[Publish, ...]:
     """What `attempt` might start from, newest first, as of its fence; what was retired before it is left out."""
-    known = before_fence(entries, attempt)
+    known = entries[: attempts(entries)[attempt].fence.seq]
     lives = attempts(known)
     for number in range(attempt - 1, -1, -1):
         life = lives.get(number)

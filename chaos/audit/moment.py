@@ -76,7 +76,9 @@ def _segment(manifest: Manifest, rank: int, meta: SegmentMeta) -> Iterator[str]:
     expected = {"run": manifest.run, "attempt": manifest.attempt, "step": manifest.step, "rank": rank}
     for key, value in expected.items():
         if getattr(meta, key) != value:
-            yield f"the ledger segment of rank {rank} is of {key} {getattr(meta, key)}, the manifest of {value}"
+            yield (
+                f"the ledger segment of rank {rank} is of {key} {getattr(meta, key)}, the manifest of {value}"
+            )
 
 
 def _metadata(manifest: Manifest, rank: int, metadata: Mapping[str, str]) -> Iterator[str]:
@@ -121,7 +123,10 @@ def _update_counts(shards: Mapping[int, ShardSeen]) -> Iterator[str]:
         for name, tensor in sorted(shard.tensors.items()):
             counts = name.startswith("optimizer/") and name.endswith("/step") and tensor.value is not None
             if counts and tensor.value != updates:
-                yield f"{name} in the shard of rank {rank} counts {tensor.value:g} updates, the progress {updates}"
+                yield (
+                    f"{name} in the shard of rank {rank} counts {tensor.value:g} updates, the progress "
+                    f"{updates}"
+                )
 
 
 def _progress(shard: ShardSeen) -> Mapping[str, Any]:
@@ -166,7 +171,10 @@ def _counters(manifest: Manifest, rank: int, shard: ShardSeen) -> Iterator[str]:
             yield f"the progress of rank {rank} is at {key} {progress.get(key)}, the manifest at {value}"
     updates, skipped = progress.get("updates"), progress.get("skipped")
     if not isinstance(updates, int) or not isinstance(skipped, int) or updates + skipped != manifest.step:
-        yield f"the progress of rank {rank} has {updates} updates and {skipped} skipped ones, not {manifest.step}"
+        yield (
+            f"the progress of rank {rank} has {updates} updates and {skipped} skipped ones, not "
+            f"{manifest.step}"
+        )
     last = _json_object(shard.metadata.get("part.scheduler")).get("last_epoch")
     if isinstance(last, int) and last != manifest.step:
         yield f"the scheduler of rank {rank} has seen {last} steps, the optimizer {manifest.step}"
@@ -175,14 +183,20 @@ def _counters(manifest: Manifest, rank: int, shard: ShardSeen) -> Iterator[str]:
 def _judge_restores(evidence: Evidence, case: Case) -> None:
     """Every rank digests its live state before its first step, and that equals the manifest."""
     restored = restored_by_attempt(evidence)
-    places = {(event.attempt, event.what.rank): (event.file, event.n) for many in restored.values() for event in many}
+    places = {
+        (event.attempt, event.what.rank): (event.file, event.n)
+        for many in restored.values()
+        for event in many
+    }
     firsts: dict[tuple[int | None, int], Event[StepDone]] = {}
     for event in events(evidence, StepDone):
         firsts.setdefault((event.attempt, event.what.rank), event)
     for (attempt, rank), step in sorted(firsts.items(), key=str):
         file, n = places.get((attempt, rank), (None, 0))
         if file != step.file or n > step.n:
-            case.wrong.append(f"rank {rank} of attempt {attempt} trained before it digested what it had restored")
+            case.wrong.append(
+                f"rank {rank} of attempt {attempt} trained before it digested what it had restored"
+            )
     lives = attempts(evidence.store.log.entries)
     for attempt, told in sorted(restored.items()):
         choose = lives[attempt].choose if attempt in lives else None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chaos.audit.events import Chosen, Loaded, Receipt, Restored
+from chaos.audit.events import Chosen, Loaded, Restored
 from chaos.audit.evidence import Candidate, Choose, Evidence, Publish, Ref
+from chaos.audit.facts import Receipt
 from chaos.audit.findings import Case, Finding, listed
 from chaos.audit.logbook import attempts, candidates, publications, retired, unusable
 from chaos.audit.verified import Damage, announced, damages, manifest_of
@@ -47,7 +48,9 @@ def _judge_chooses(evidence: Evidence, attempt: int, chooses: Sequence[Choose], 
             said = event.what
             chosen = (choose.parent.name, choose.parent.digest) if choose.parent else (None, None)
             if said.seq == choose.seq and (said.name, said.digest) != chosen:
-                case.wrong.append(f"{event.file} recorded the choice of {said.name}, entry {choose.seq} says {chosen[0]}")
+                case.wrong.append(
+                    f"{event.file} recorded the choice of {said.name}, entry {choose.seq} says {chosen[0]}"
+                )
 
 
 def _judge_choice(evidence: Evidence, choose: Choose, found: Sequence[Publish], case: Case) -> None:
@@ -88,7 +91,8 @@ def _outsider(evidence: Evidence, choose: Choose, parent: Ref, found: Sequence[P
         return f"{who}: it was taken unverified, the log never published it with that digest"
     newest = f"the newest candidate is {found[0].name}" if found else "there is no candidate"
     return (
-        f"{who}: it lies on a branch of attempt {published[0].attempt} that an earlier choice had left behind "
+        f"{who}: it lies on a branch of attempt {published[0].attempt} that an earlier choice had left "
+        "behind "
         f"({newest})"
     )
 
@@ -109,7 +113,8 @@ def _judge_passed_over(
                 case.unsure.append(f"{where} rejected {publish.name} ({note.reason}); it was retired since")
         else:
             case.wrong.append(
-                f"{where} rejected {publish.name} ({note.reason}) and took {chosen.name}; the newer one verifies and no "
+                f"{where} rejected {publish.name} ({note.reason}) and took {chosen.name}; the newer one "
+                "verifies and no "
                 "receipt announces damage"
             )
 
@@ -128,7 +133,8 @@ def _judge_chosen(
                 case.wrong.append(f"{where} took {chosen.name}, which did not verify: store/{damage}")
         elif damage.kind == "ledger" or _restored_whole(evidence, choose, chosen):
             case.unsure.append(
-                f"{chosen.name}, which {where} took, does not verify now (store/{damage}); nothing says since when"
+                f"{chosen.name}, which {where} took, does not verify now (store/{damage}); nothing says "
+                "since when"
             )
         else:
             case.wrong.append(f"{where} took {chosen.name}, which does not verify: store/{damage}")

@@ -133,9 +133,6 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def _find_last_group(plan: Plan, epoch: int) -> int:
-    for start in range(0, plan.groups, _PIECE):
-        places = np.arange(start, min(start + _PIECE, plan.groups), dtype=np.int64)
-        hits = np.flatnonzero(plan._group_at(epoch, places) == plan.groups - 1)
-        if hits.size:
-            return start + int(hits[0])
-    raise AssertionError("a permutation leaves out nothing")
+    pieces = (np.arange(start, min(start + _PIECE, plan.groups)) for start in range(0, plan.groups, _PIECE))
+    hits = (places[plan._group_at(epoch, places) == plan.groups - 1] for places in pieces)
+    return next(int(hit[0]) for hit in hits if hit.size)

@@ -37,7 +37,7 @@ def read_dataset(folder: Path | None, consumed: Iterable[I64]) -> Dataset:
         for ids in consumed:
             wanted[ids[(ids >= 0) & (ids < rows)]] = True
         content, known = _contents([file for _, file in files], wanted)
-    except (OSError, pa.ArrowException, FormatError) as error:
+    except (OSError, ValueError, pa.ArrowException, FormatError) as error:
         return Dataset(str(folder), problem=f"the dataset in {folder} cannot be read: {error}")
     return Dataset(str(folder), sha256_text(canonical(identity)), rows, content, known)
 
@@ -61,13 +61,15 @@ def _contents(
 
 def row_digests(table: pa.Table) -> npt.NDArray[np.uint64]:
     """Content digests of the table's rows; uint64[rows]. Raises FormatError for a column of another kind."""
+    if not table.num_rows:
+        return np.zeros(0, np.uint64)
     columns = [_raw(table[name], name) for name in sorted(table.column_names)]
-    if not columns:
-        raise FormatError("has no columns")
-    raw = np.concatenate(columns, axis=1)
-    width, data = raw.shape[1], memoryview(raw.tobytes())
+    width = sum(column.shape[1] for column in columns)
+    if not width:
+        raise FormatError("holds rows without any value")
+    data = memoryview(np.concatenate(columns, axis=1).tobytes())
     digest = xxhash.xxh3_64_intdigest
-    starts = range(0, len(data), width) if width else ()
+    starts = range(0, len(data), width)
     return np.fromiter((digest(data[at : at + width]) for at in starts), np.uint64, count=table.num_rows)
 
 

@@ -52,7 +52,9 @@ def parse_shard(data: memoryview) -> ShardSeen:
     """A safetensors file whose tensors cover its data without gap or overlap. Raises FormatError."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
-        raise FormatError(f"is no safetensors file: its header of {length} bytes does not fit into {len(data)}")
+        raise FormatError(
+            f"is no safetensors file: its header of {length} bytes does not fit into {len(data)}"
+        )
     try:
         header = json.loads(bytes(data[8 : 8 + length]))
         metadata = header.pop("__metadata__", {})
@@ -91,7 +93,9 @@ def parse_segment(data: memoryview) -> Segment:
         table.validate(full=True)
         metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
         expected = {name: pa.from_numpy_dtype(dtype) for name, dtype in _COLUMNS.items()}
-        if {field.name: field.type for field in table.schema} != expected or table.num_columns != len(expected):
+        if {field.name: field.type for field in table.schema} != expected or table.num_columns != len(
+            expected
+        ):
             raise FormatError(f"has the columns {', '.join(table.column_names)}, or of other types")
         if any(column.null_count for column in table.columns):
             raise FormatError("has empty values")

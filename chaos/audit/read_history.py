@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from chaos.audit.decode import decode
-from chaos.audit.events import KINDS, Closed, DataNamed, Event, Opened, Other, Receipt, RunBegun
+from chaos.audit.events import KINDS, Closed, Event, Opened, Other
 from chaos.audit.evidence import History, HistoryFile, Problem
+from chaos.audit.facts import DataNamed, Receipt, RunBegun
 from chaos.audit.formats import FormatError, canonical, unseal
 
 
@@ -32,7 +33,9 @@ def read_history(folder: Path) -> tuple[History, RunBegun | None, DataNamed | No
         files[file.name] = file
         named += data
     receipts, problems = _receipts(folder / "receipts")
-    begun = [event.what for file in files.values() for event in file.events if isinstance(event.what, RunBegun)]
+    begun = [
+        event.what for file in files.values() for event in file.events if isinstance(event.what, RunBegun)
+    ]
     history = History(files, receipts, problems)
     return history, begun[0] if len(begun) == 1 else None, named[0] if named else None
 
@@ -70,8 +73,9 @@ def _line(line: bytes, n: int, previous: str) -> tuple[dict[str, Any], str]:
     """Body and chain of line n. Raises FormatError unless it continues the chain."""
     try:
         body = json.loads(line)["body"]
-        chain = hashlib.sha256(previous.encode() + canonical(body)).hexdigest()
-        expected = canonical({"body": body, "chain": chain, "n": n})
+        encoded = canonical(body)
+        chain = hashlib.sha256(previous.encode() + encoded).hexdigest()
+        expected = b'{"body":%b,"chain":"%b","n":%d}' % (encoded, chain.encode(), n)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(f"is no history line: {error!r:.100}") from error
     if line != expected or not isinstance(body, dict):

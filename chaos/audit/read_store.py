@@ -59,7 +59,9 @@ def _log(store: Path, paths: list[str]) -> Log:
     for seq in sorted(numbered):
         where = f"store/{numbered[seq]}"
         for missing in range(expected, min(seq, expected + 3)):
-            problems.append(Problem(f"store/log/{missing:08d}.json", f"is missing, though entry {seq} is there"))
+            problems.append(
+                Problem(f"store/log/{missing:08d}.json", f"is missing, though entry {seq} is there")
+            )
         try:
             entry, digest, before, of_run = _entry(store / numbered[seq], seq)
             if seq == expected and before != previous and not lost:

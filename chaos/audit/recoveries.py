@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from chaos.audit.deaths import identity
-from chaos.audit.events import Detected, Event, Fenced, Formed, Joined, Receipt, Restored, Resumed, StepDone
+from chaos.audit.events import Detected, Event, Fenced, Formed, Joined, Restored, Resumed, StepDone
 from chaos.audit.evidence import Evidence
+from chaos.audit.facts import Receipt
 from chaos.audit.logbook import attempts
 from chaos.audit.redo import greatest_update, restored_step
 from chaos.audit.witnesses import events, instant, steps_by_attempt
@@ -94,19 +95,25 @@ def _strike(
     if detection is None:
         return None
     what = detection.what
-    gone = {(p.pid, p.start_ticks) for p in what.previous} if isinstance(what, Resumed) else set()
+    gone: set[tuple[int | None, int | None]] = set()
+    if isinstance(what, Resumed):
+        gone = {(previous.pid, previous.start_ticks) for previous in what.previous}
     if isinstance(what, Detected):
         gone = {
             (event.what.pid, event.what.start_ticks)
             for event in events(evidence, Detected)
             if event.file == detection.file and event.attempt == detection.attempt and event.n >= detection.n
         }
-    struck: list[Receipt] = [r for r in evidence.history.receipts if identity(r) in gone and r.attempt < attempt]
+    struck: list[Receipt] = [
+        r for r in evidence.history.receipts if identity(r) in gone and r.attempt < attempt
+    ]
     struck = struck or [r for r in evidence.history.receipts if identity(r) in gone]
     return min(((r.boot, r.t_ns) for r in struck), key=lambda at: at[1], default=None)
 
 
-def _last(evidence: Evidence, kind: type[Joined] | type[Formed] | type[Restored], attempt: int) -> _Instant | None:
+def _last(
+    evidence: Evidence, kind: type[Joined] | type[Formed] | type[Restored], attempt: int
+) -> _Instant | None:
     return _latest(instant(evidence, event) for event in events(evidence, kind) if event.attempt == attempt)
 
 

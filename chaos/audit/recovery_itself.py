@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chaos.audit.evidence import Evidence
+from chaos.audit.facts import Receipt
 from chaos.audit.findings import Finding, Judgement, listed, worst
 from chaos.audit.logbook import attempts
 from chaos.audit.witnesses import steps_by_attempt
@@ -25,7 +26,9 @@ def check(evidence: Evidence, others: Sequence[tuple[int, Finding]]) -> Finding:
     if verdict in (Judgement.VALID, Judgement.NOT_JUDGED):
         return Finding(verdict, "" if verdict is Judgement.VALID else "nothing else could be judged")
     named = [f"invariant {number}" for number, finding in others if finding.verdict is verdict]
-    return Finding(verdict, f"after {listed(struck)}: {listed(named)} {'is' if len(named) == 1 else 'are'} {verdict}")
+    return Finding(
+        verdict, f"after {listed(struck)}: {listed(named)} {'is' if len(named) == 1 else 'are'} {verdict}"
+    )
 
 
 def interruptions(evidence: Evidence) -> list[str]:
@@ -33,7 +36,7 @@ def interruptions(evidence: Evidence) -> list[str]:
     found = [
         f"the {receipt.kind} at {receipt.point} in attempt {receipt.attempt}"
         for receipt in evidence.history.receipts
-        if receipt.point is not None and receipt.point.startswith("recover.")
+        if _in_recovery(receipt)
     ]
     lives, done = attempts(evidence.store.log.entries), steps_by_attempt(evidence)
     found += [
@@ -42,3 +45,11 @@ def interruptions(evidence: Evidence) -> list[str]:
         if number > 0 and number + 1 in lives and number not in done
     ]
     return found
+
+
+def _in_recovery(receipt: Receipt) -> bool:
+    """Attempt 0 passes points of recovery too, when it starts; only its end begins a recovery."""
+    point, hit = receipt.point or "", receipt.hit or 0
+    if receipt.attempt > 0:
+        return point.startswith("recover.")
+    return point == "recover.detected" or (point == "recover.fence.before" and hit > 1)

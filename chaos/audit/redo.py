@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chaos.audit.events import Finished, RunBegun, SaveDue, SaveStaged
+from chaos.audit.events import Finished, SaveDue, SaveStaged
 from chaos.audit.evidence import Evidence, Publish
+from chaos.audit.facts import RunBegun
 from chaos.audit.findings import Case, Finding
 from chaos.audit.logbook import Attempt, attempts, unusable
 from chaos.audit.witnesses import events, steps_by_attempt
@@ -67,7 +68,8 @@ def _judge_records(
             for noted, word in ((fell_due, "fell due"), (staged, "was staged")):
                 if (rank, step) not in noted:
                     case.wrong.append(
-                        f"the save of step {step} was skipped: rank {rank} of attempt {attempt} trained on to step "
+                        f"the save of step {step} was skipped: rank {rank} of attempt {attempt} trained on "
+                        "to step "
                         f"{greatest} and has no record that it {word}"
                     )
 
@@ -80,12 +82,22 @@ def _judge_published(
     upto = max([*there, ended or 0], default=0)
     for step in due(begun, base, upto):
         if step not in there:
-            later = "the run finished" if step > max(there, default=0) else f"that of step {min(t for t in there if t > step)} was"
-            case.wrong.append(f"the save of step {step} in attempt {attempt} was skipped: it was never published, {later}")
+            later = (
+                "the run finished"
+                if step > max(there, default=0)
+                else f"that of step {min(t for t in there if t > step)} was"
+            )
+            case.wrong.append(
+                f"the save of step {step} in attempt {attempt} was skipped: it was never published, {later}"
+            )
 
 
 def _judge_restart(
-    evidence: Evidence, begun: RunBegun, lives: dict[int, Attempt], done: dict[int, dict[int, int]], number: int,
+    evidence: Evidence,
+    begun: RunBegun,
+    lives: dict[int, Attempt],
+    done: dict[int, dict[int, int]],
+    number: int,
     case: Case,
 ) -> None:
     life, before = lives[number], last_trained(done, number)
@@ -98,9 +110,14 @@ def _judge_restart(
     needed = known[-2] if len(known) > 1 else base
     rejected = any(note.status == "rejected" and note.step >= needed for note in life.choose.candidates)
     if restored < needed and not rejected:
-        skipped = f"the save of step {needed}" if len(known) > 1 else f"step {needed}, from which attempt {before} started,"
+        skipped = (
+            f"the save of step {needed}"
+            if len(known) > 1
+            else f"step {needed}, from which attempt {before} started,"
+        )
         case.wrong.append(
-            f"attempt {number} redid {greatest - restored} steps from step {restored}, which nothing explains: at step "
+            f"attempt {number} redid {greatest - restored} steps from step {restored}, which nothing "
+            "explains: at step "
             f"{greatest} of attempt {before} {skipped} had to be there, and no candidate was rejected"
         )
 

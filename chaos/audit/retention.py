@@ -34,7 +34,9 @@ def check(evidence: Evidence) -> Finding:
             if publish.name in gone and damage.kind != "shard":
                 case.wrong.append(f"retiring {publish.name} also took store/{damage.path}, which must stay")
             elif publish.name not in gone:
-                case.wrong.append(f"store/{damage.path} of published {publish.name} is gone, and no entry retired it")
+                case.wrong.append(
+                    f"store/{damage.path} of published {publish.name} is gone, and no entry retired it"
+                )
     return case.finding("nothing was retired")
 
 
@@ -45,7 +47,11 @@ def _judge_entry(evidence: Evidence, entry: Retire, case: Case) -> None:
     protected = _protected(evidence, line, entry)
     for name in entry.names:
         if name in protected:
-            which = "the newest checkpoint" if name == line[0].name else "a checkpoint that is needed as the way back"
+            which = (
+                "the newest checkpoint"
+                if name == line[0].name
+                else "a checkpoint that is needed as the way back"
+            )
             case.wrong.append(f"entry {entry.seq} retired {name}, at that time {which} of the lineage")
         elif name not in known:
             case.wrong.append(f"entry {entry.seq} retired {name}, which was not published")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from chaos.audit.events import Published, Receipt, SaveStaged, StepDone
+from chaos.audit.events import Published, SaveStaged, StepDone
 from chaos.audit.evidence import Choose, Evidence, Manifest
+from chaos.audit.facts import Receipt
 from chaos.audit.formats import part_digest
 from chaos.audit.logbook import attempts, lineage, retired
 from chaos.audit.recovery_itself import interruptions
@@ -23,7 +24,8 @@ def unseen(evidence: Evidence) -> tuple[str, ...]:
     line = lineage(evidence.store.log.entries)
     manifests = [m for m in (manifest_of(evidence, publish) for publish in line) if m is not None]
     return (
-        "the trajectory was not compared with an uninterrupted twin: numbers that went wrong after a restore are "
+        "the trajectory was not compared with an uninterrupted twin: numbers that went wrong after a restore "
+        "are "
         "invisible here",
         *_state(evidence, manifests),
         *_epochs(evidence),
@@ -51,7 +53,10 @@ def _state(evidence: Evidence, manifests: Sequence[Manifest]) -> Iterator[str]:
         yield "the optimizer had no state: a lost one is invisible here"
     idle = [word for part, word in _GENERATORS.items() if _idle(manifests, part)]
     if idle:
-        yield f"{' and '.join(idle)} generator never advanced between checkpoints: a lost state of it is invisible here"
+        yield (
+            f"{' and '.join(idle)} generator never advanced between checkpoints: a lost state of it is "
+            "invisible here"
+        )
 
 
 def _idle(manifests: Sequence[Manifest], part: str) -> bool:
@@ -68,7 +73,9 @@ def _epochs(evidence: Evidence) -> Iterator[str]:
     if begun.microbatches == 1:
         yield "a step was one microbatch: faults of gradient accumulation are invisible here"
     end = begun.steps * begun.global_batch
-    starts = [restored_step(life) for number, life in attempts(evidence.store.log.entries).items() if number > 0]
+    starts = [
+        restored_step(life) for number, life in attempts(evidence.store.log.entries).items() if number > 0
+    ]
     if end <= rows:
         yield "the run stayed within one epoch: a wrong order or a skip in later epochs is invisible here"
     elif starts and not any((start * begun.global_batch) // rows < (end - 1) // rows for start in starts):

@@ -7,18 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chaos.audit.deaths import explained, mismatch, observe, orphaning, receipts_of, unexplained
-from chaos.audit.events import (
-    Closed,
-    ExitConfirmed,
-    Exited,
-    Finished,
-    GaveUp,
-    Head,
-    ProcessNamed,
-    Resumed,
-    Spawned,
-)
+from chaos.audit.events import Closed, ExitConfirmed, Exited, Finished, GaveUp, ProcessNamed, Resumed, Spawned
 from chaos.audit.evidence import Evidence, HistoryFile
+from chaos.audit.facts import Head
 from chaos.audit.findings import Case, Finding
 from chaos.audit.logbook import publications
 from chaos.audit.verified import manifest_of
@@ -60,11 +51,16 @@ def evidence_gaps(evidence: Evidence) -> Iterator[str]:
     for file in history.files.values():
         if file.problem is not None:
             yield f"history/{file.name} {file.problem}"
+        elif evidence.begun is not None and file.opened is not None and file.opened.run != evidence.begun.run:
+            yield f"history/{file.name} is of run {file.opened.run}, not of {evidence.begun.run}"
     if evidence.begun is None:
         yield "no history says what the run was (the supervisor's first file is missing or cut)"
     for event in events(evidence, ProcessNamed):
         if event.what.history not in history.files:
-            yield f"history/{event.what.history} is missing: process {event.what.pid} ({event.what.role}) wrote it"
+            yield (
+                f"history/{event.what.history} is missing: process {event.what.pid} ({event.what.role}) "
+                "wrote it"
+            )
     yield from _cut_heads(evidence)
     yield from _without_end(evidence)
     yield from _unfinished(evidence)
@@ -77,7 +73,10 @@ def _cut_heads(evidence: Evidence) -> Iterator[str]:
         if file is None:
             yield f"history/{head.file} is missing: {where} names it"
         elif head.n >= len(file.chains):
-            yield f"history/{head.file} was cut: {where} has seen line {head.n + 1}, it ends at line {len(file.chains)}"
+            yield (
+                f"history/{head.file} was cut: {where} has seen line {head.n + 1}, it ends at line "
+                f"{len(file.chains)}"
+            )
         elif head.n < 0 or file.chains[head.n] != head.chain:
             yield f"history/{head.file} is another one than {where} has seen: line {head.n + 1} differs"
 
@@ -133,4 +132,6 @@ def _unfinished(evidence: Evidence) -> Iterator[str]:
     finished = list(events(evidence, Finished))
     if evidence.begun is not None and not finished:
         reasons = [event.what.reason for event in events(evidence, GaveUp)]
-        yield f"the run did not reach its target: {reasons[-1] if reasons else 'nothing says that it finished'}"
+        yield (
+            f"the run did not reach its target: {reasons[-1] if reasons else 'nothing says that it finished'}"
+        )

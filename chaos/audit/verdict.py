@@ -20,8 +20,8 @@ from chaos.audit import (
     vacuous,
 )
 from chaos.audit.deaths import Observed, observe, receipts_of
-from chaos.audit.events import Fault, Receipt
 from chaos.audit.evidence import Evidence
+from chaos.audit.facts import Fault, Receipt
 from chaos.audit.findings import Check, Finding, Judgement, worst
 from chaos.audit.recoveries import Recovery, recoveries
 from chaos.audit.unseen import unseen

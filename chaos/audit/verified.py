@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chaos.audit.events import Quarantined, Receipt
+from chaos.audit.events import Quarantined
 from chaos.audit.evidence import Evidence, FileNamed, Manifest, Publish
+from chaos.audit.facts import Receipt
 from chaos.audit.formats import RANK_PARTS, SHARED_PARTS, checkpoint_name, file_path
 
 
@@ -52,9 +53,15 @@ def manifest_faults(evidence: Evidence, publish: Publish, manifest: Manifest) ->
     if manifest.run != (run := evidence.store.log.run):
         wrong.append(f"belongs to run {manifest.run}, not to {run}")
     if (manifest.name, manifest.step) != (publish.name, publish.step):
-        wrong.append(f"is of {manifest.name} at step {manifest.step}, published as {publish.name}, {publish.step}")
-    if manifest.attempt != publish.attempt or manifest.name != checkpoint_name(manifest.step, manifest.attempt):
-        wrong.append(f"is of step {manifest.step} of attempt {manifest.attempt}, published by {publish.attempt}")
+        wrong.append(
+            f"is of {manifest.name} at step {manifest.step}, published as {publish.name}, {publish.step}"
+        )
+    if manifest.attempt != publish.attempt or manifest.name != checkpoint_name(
+        manifest.step, manifest.attempt
+    ):
+        wrong.append(
+            f"is of step {manifest.step} of attempt {manifest.attempt}, published by {publish.attempt}"
+        )
     if not 1 <= manifest.world <= len(manifest.ranks) or [r.rank for r in manifest.ranks] != list(
         range(manifest.world)
     ):
@@ -91,7 +98,9 @@ def announced(evidence: Evidence, damage: Damage) -> Receipt | None:
     for receipt in evidence.history.receipts:
         if receipt.kind == "damage" and receipt.path is not None and _same(receipt.path, damage.path):
             seen = evidence.store.files.get(damage.path)
-            if damage.kind in ("manifest", "log") or _explains(evidence, receipt, None if seen is None else seen.digest):
+            if damage.kind in ("manifest", "log") or _explains(
+                evidence, receipt, None if seen is None else seen.digest
+            ):
                 return receipt
     return None
 
@@ -112,8 +121,3 @@ def quarantined(evidence: Evidence) -> Iterator[str]:
         for event in file.events:
             if isinstance(event.what, Quarantined):
                 yield event.what.path
-
-
-def verdicts(evidence: Evidence, publishes: Sequence[Publish]) -> dict[str, tuple[Damage, ...]]:
-    """name → what keeps it from verifying now."""
-    return {publish.name: damages(evidence, publish) for publish in publishes}

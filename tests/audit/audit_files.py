@@ -19,8 +19,12 @@ import xxhash
 
 _DTYPES = {"float32": "F32", "float64": "F64", "uint8": "U8", "int64": "I64"}
 LEDGER = {
-    "position": pa.int64(), "sample_id": pa.int64(), "content": pa.uint64(), "step": pa.int64(), "microbatch": pa.int32(),
-}  # fmt: skip
+    "position": pa.int64(),
+    "sample_id": pa.int64(),
+    "content": pa.uint64(),
+    "step": pa.int64(),
+    "microbatch": pa.int32(),
+}
 
 
 def canonical(value: object) -> bytes:
@@ -50,8 +54,10 @@ def shard(metadata: Mapping[str, str], tensors: Mapping[str, npt.NDArray[Any]]) 
     for name, array in tensors.items():
         raw = array.tobytes()
         header[name] = {
-            "dtype": _DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [len(body), len(body) + len(raw)],
-        }  # fmt: skip
+            "dtype": _DTYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [len(body), len(body) + len(raw)],
+        }
         body += raw
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -86,7 +92,9 @@ def dataset(folder: Path, columns: Mapping[str, npt.NDArray[Any]], per_file: int
     """Writes the columns as Parquet files of `per_file` rows. Returns the fingerprint."""
     folder.mkdir(parents=True)
     arrays = {
-        n: pa.array(a) if a.ndim == 1 else pa.FixedSizeListArray.from_arrays(pa.array(a.reshape(-1)), a.shape[1])
+        n: pa.array(a)
+        if a.ndim == 1
+        else pa.FixedSizeListArray.from_arrays(pa.array(a.reshape(-1)), a.shape[1])
         for n, a in columns.items()
     }
     table = pa.table(arrays)
@@ -102,7 +110,9 @@ def dataset(folder: Path, columns: Mapping[str, npt.NDArray[Any]], per_file: int
 class Recorder:
     """One history file."""
 
-    def __init__(self, folder: Path, role: str, pid: int, ticks: int, run: str, t_ns: int, host: str = "h") -> None:
+    def __init__(
+        self, folder: Path, role: str, pid: int, ticks: int, run: str, t_ns: int, host: str = "h"
+    ) -> None:
         self.name = f"{role}-{host}-{pid}-{ticks}.jsonl"
         self.path = folder / self.name
         self.pid, self.ticks, self.host, self.n, self.chain = pid, ticks, host, -1, self.name

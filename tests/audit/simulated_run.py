@@ -127,13 +127,14 @@ class Simulation:
     def start(self) -> None:
         s = self.set
         plan = {"rows": s.rows, "group_rows": s.group_rows, "window_groups": s.window_groups, "seed": s.seed}
-        self.plan_print = "sha256:" + files.hashlib.sha256(
-            files.canonical({"format": "killpoint.plan/1", **plan})
-        ).hexdigest()
+        self.plan_print = (
+            "sha256:"
+            + files.hashlib.sha256(files.canonical({"format": "killpoint.plan/1", **plan})).hexdigest()
+        )
         self.say(
-            self.supervisor, "run", run=RUN, seed=s.seed, config_digest="sha256:c", code_version="1", reproduce="killpoint run",
-            workload="w", ranks=s.ranks, microbatches=s.microbatches, global_batch=s.global_batch, steps=s.steps,
-            save_every=s.save_every, keep=s.keep, faults=s.faults, plan=plan,
+            self.supervisor, "run", run=RUN, seed=s.seed, config_digest="sha256:c", code_version="1",
+            reproduce="killpoint run", workload="w", ranks=s.ranks, microbatches=s.microbatches,
+            global_batch=s.global_batch, steps=s.steps, save_every=s.save_every, keep=s.keep, faults=s.faults, plan=plan,
             dataset={"path": str(self.dataset), "fingerprint": self.fingerprint, "rows": s.rows},
         )  # fmt: skip
         self.say(self.supervisor, "process", role="supervisor", rank=None, host="h", history=self.supervisor.name,
@@ -234,12 +235,16 @@ class Simulation:
         for rank in range(self.set.ranks):
             history = self.of("rank", rank).history
             self.say(history, "save_due", self.attempt, rank=rank, step=self.step)
-            self.say(history, "save_staged", self.attempt, rank=rank, step=self.step, stall_s=0.0, waited_s=0.0)
+            self.say(
+                history, "save_staged", self.attempt, rank=rank, step=self.step, stall_s=0.0, waited_s=0.0
+            )
         self.pending.append((self.step, taken))
         if publish:
             self.publish()
 
-    def state(self, step: int, rank: int) -> tuple[dict[str, str], dict[str, Any], dict[str, Any], dict[str, str]]:
+    def state(
+        self, step: int, rank: int
+    ) -> tuple[dict[str, str], dict[str, Any], dict[str, Any], dict[str, str]]:
         """parts, shared tensors (all), local tensors, texts; a function of the step alone."""
         s = self.set
         shared: dict[str, Any] = {f"model/p{i}": np.full(4, step + i, np.float32) for i in range(2)}
@@ -248,7 +253,7 @@ class Simulation:
                 shared[f"optimizer/p{i}/step"] = np.array(step, np.float32)
                 shared[f"optimizer/p{i}/exp_avg"] = np.full(4, step * 0.5, np.float32)
         clock = step if s.generators_advance else 0
-        local: dict[str, Any] = {"rng/torch": np.full(8, clock + rank, np.uint8)}
+        local: dict[str, Any] = {"rng/torch": np.full(8, (clock + rank) % 256, np.uint8)}
         if s.buffers:
             local["buffer/n"] = np.array(step, np.int64)
         progress = {"step": step, "cursor": step * s.global_batch, "samples_seen": step * s.global_batch,
@@ -265,7 +270,8 @@ class Simulation:
     def parts(self, shared: dict[str, Any], local: dict[str, Any], texts: dict[str, str]) -> dict[str, str]:
         digests = {n: files.bulk(a.tobytes()) for n, a in {**shared, **local}.items()}
         prefixes = {"model": "model/", "optimizer": "optimizer/", "buffers": "buffer/", "rng.torch": "rng/torch",
-                    "scheduler": None, "scaler": None, "progress": None, "rng.python": None, "rng.numpy": None}  # fmt: skip
+                    "scheduler": None, "scaler": None, "progress": None, "rng.python": None,
+                    "rng.numpy": None}  # fmt: skip
         return {name: files.part(digests, prefix, texts.get(name)) for name, prefix in prefixes.items()}
 
     def publish(self) -> None:
@@ -303,10 +309,14 @@ class Simulation:
             meta = {"run": RUN, "attempt": self.attempt, "step": step, "rank": rank,
                     "first_step": parent["step"] if parent else 0, "last_step": step - 1}  # fmt: skip
             pieces = taken[rank]
-            rows = {n: np.concatenate([p[n] for p in pieces] or [np.zeros(0, np.int64)]) for n in files.LEDGER}
+            rows = {
+                n: np.concatenate([p[n] for p in pieces] or [np.zeros(0, np.int64)]) for n in files.LEDGER
+            }
             self.edit("segment", {"rows": rows, "meta": meta})
             listed.append(
-                self._file(store, f"ledger/{name}-r{rank:04d}.arrow", "ledger", rank, files.segment(rows, meta))
+                self._file(
+                    store, f"ledger/{name}-r{rank:04d}.arrow", "ledger", rank, files.segment(rows, meta)
+                )
             )
             tensors |= {n: files.bulk(a.tobytes()) for n, a in mine.items()}
             if rank == 0:
@@ -417,7 +427,9 @@ class Simulation:
         for proc in self.procs:
             if proc.alive:
                 self.say(proc.history, "closed")
-                self.say(self.supervisor, "killing", None, signal=9, why="the run is over", **proc.history.who)
+                self.say(
+                    self.supervisor, "killing", None, signal=9, why="the run is over", **proc.history.who
+                )
                 self.exited(proc, 9)
         heads = [r.head for p in self.procs for r in (p.history, p.launcher)]
         self.say(self.supervisor, "closed", heads=heads)
@@ -427,7 +439,15 @@ def ref(publish: dict[str, Any]) -> dict[str, Any]:
     return {key: publish[key] for key in ("name", "digest", "step")}
 
 
-F0 = fault(0, 0, "rank", 1, "step.end", hit=5, gate={"role": "committer", "rank": None, "point": "commit.collected", "hit": 2})
+F0 = fault(
+    0,
+    0,
+    "rank",
+    1,
+    "step.end",
+    hit=5,
+    gate={"role": "committer", "rank": None, "point": "commit.collected", "hit": 2},
+)
 F1 = fault(1, 1, "committer", None, "publish.before", hit=2)
 
 

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from audit_files import rechain, bodies
+from audit_files import bodies, rechain
 from conftest import Judge, says
 from simulated_run import F0, Settings, Simulation, fault, two_kills
 
@@ -49,7 +49,9 @@ def test_a_sealed_file_cut_anywhere_is_invalid(run: Simulation, judged: Judge, p
         judged(run.folder, 1, "invalid", path)
 
 
-@pytest.mark.parametrize("path", ["shards/s00000012-a0002-r0001.safetensors", "ledger/s00000002-a0000-r0000.arrow"])
+@pytest.mark.parametrize(
+    "path", ["shards/s00000012-a0002-r0001.safetensors", "ledger/s00000002-a0000-r0000.arrow"]
+)
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
 def test_a_torn_file_is_invalid(run: Simulation, judged: Judge, path: str, share: float) -> None:
     file = run.folder / "store" / path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -32,7 +33,10 @@ def segment(rows: list[Row], attempt: int, first_step: int, last_step: int) -> S
 
 
 def good_rows(first: int, end: int) -> list[Row]:
-    return [(p, int(i), int(CONTENT[i]), p // BATCH) for p, i in zip(range(first, end), plan(np.arange(first, end)), strict=True)]
+    return [
+        (p, int(i), int(CONTENT[i]), p // BATCH)
+        for p, i in zip(range(first, end), plan(np.arange(first, end)), strict=True)
+    ]
 
 
 def expected(cursor: int, absent: tuple[tuple[int, int], ...] = ()) -> Expected:
@@ -47,7 +51,7 @@ def ledgers(draw: st.DrawFn) -> tuple[list[Segment], int]:
     steps = draw(st.integers(1, 8))
     cuts = sorted({0, steps, *draw(st.lists(st.integers(0, steps), max_size=2))})
     segments = []
-    for attempt, (first, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for attempt, (first, end) in enumerate(itertools.pairwise(cuts)):
         rows = good_rows(first * BATCH, end * BATCH)
         for _ in range(draw(st.integers(0, 3))):
             at = draw(st.integers(0, max(0, len(rows) - 1)))
@@ -87,13 +91,15 @@ def slow(segments: list[Segment], want: Expected) -> dict[str, object]:
         "beyond": [r for r, _, _ in rows if not 0 <= r.position < want.cursor],
         "wrong_step": [r for r, _, _ in rows if r.step != r.position // BATCH],
         "outside_segment": [r for r, _, m in rows if not m.first_step <= r.step <= m.last_step],
-        "wrong_sample": [r for r, _, _ in rows if r.position >= 0 and r.sample_id != plan(np.array([r.position]))[0]],
+        "wrong_sample": [
+            r for r, _, _ in rows if r.position >= 0 and r.sample_id != plan(np.array([r.position]))[0]
+        ],
         "wrong_content": [r for r, c, _ in rows if 0 <= r.sample_id < 6 and c != CONTENT[r.sample_id]],
     }
     repeated = [p for p in range(want.cursor) if times[p] > 1]
     gaps = [p for p in never if p not in lost]
     return {
-        **{name: (len(found), min(found, key=lambda s: (s.step, s.position), default=None)) for name, found in faults.items()},
+        **{n: (len(f), min(f, key=lambda s: (s.step, s.position), default=None)) for n, f in faults.items()},
         "repeated": len(repeated), "first_repeat": min(repeated, default=None),
         "never": len(gaps), "first_gap": min(gaps, default=None), "uncertain": len(never) - len(gaps),
         "unread": sum(not 0 <= r.sample_id < 6 for r, _, _ in rows),
@@ -101,8 +107,14 @@ def slow(segments: list[Segment], want: Expected) -> dict[str, object]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(ledgers(), st.sampled_from([1, 2, 5, 1 << 17]), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=2))
-def test_equals_the_slow_reference(ledger: tuple[list[Segment], int], window: int, absent: list[tuple[int, int]]) -> None:
+@given(
+    ledgers(),
+    st.sampled_from([1, 2, 5, 1 << 17]),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=2),
+)
+def test_equals_the_slow_reference(
+    ledger: tuple[list[Segment], int], window: int, absent: list[tuple[int, int]]
+) -> None:
     segments, cursor = ledger
     want = expected(cursor, tuple(absent))
     found, truth = cover(segments, want, window), slow(segments, want)
@@ -128,7 +140,10 @@ def test_a_right_ledger_has_no_fault(steps: int, window: int) -> None:
 
 
 def test_a_repeat_is_told_with_its_whole_stretch_and_who_applied_it() -> None:
-    segments = [segment(good_rows(0, 12), 0, 0, 2), segment([(p, i, c, 3) for p, i, c, _ in good_rows(8, 12)], 1, 3, 3)]
+    segments = [
+        segment(good_rows(0, 12), 0, 0, 2),
+        segment([(p, i, c, 3) for p, i, c, _ in good_rows(8, 12)], 1, 3, 3),
+    ]
     repeat = cover(segments, expected(12)).first_repeat
     assert repeat is not None
     assert (repeat.first, repeat.last) == (8, 11)

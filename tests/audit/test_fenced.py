@@ -27,8 +27,8 @@ def test_a_zombie_publishes_after_the_fence(tmp_path: Path, judged: Judge) -> No
     sim.append("publish", attempt=0, **zombie)
     sim.train(12)
     sim.finish()
-    judged(sim.folder, 6, "invalid", "entry 6 is a publish of s00000006-a0000 by attempt 0 after the fence of attempt 1 "
-           "(entry 4)")  # fmt: skip
+    judged(sim.folder, 6, "invalid", "entry 6 is a publish of s00000006-a0000 by attempt 0 after the fence of "
+           "attempt 1 (entry 4)")  # fmt: skip
     assert audit_run(sim.folder).invariant(2).verdict == "valid"
 
 
@@ -78,7 +78,12 @@ def test_a_committer_that_says_otherwise_than_the_log(tmp_path: Path, judged: Ju
         if kind == "event" and thing["event"] == "published" and thing["step"] == 4:
             thing["digest"] = "sha256:0"
 
-    judged(two_kills(tmp_path / "run", edit).folder, 6, "invalid", "recorded s00000004-a0000 as published by entry 3")
+    judged(
+        two_kills(tmp_path / "run", edit).folder,
+        6,
+        "invalid",
+        "recorded s00000004-a0000 as published by entry 3",
+    )
 
 
 def test_two_supervisors_that_both_go_on(tmp_path: Path, judged: Judge) -> None:

@@ -119,7 +119,12 @@ def test_a_process_that_acted_must_have_an_end(tmp_path: Path, judged: Judge) ->
     sim.say(ghost, "joined", 0, rank=1, world=2)
     sim.train(12)
     sim.finish()
-    judged(sim.folder, 10, "unknown", f"history/{ghost.name} has no end, and nothing says that process {ghost.pid} was")
+    judged(
+        sim.folder,
+        10,
+        "unknown",
+        f"history/{ghost.name} has no end, and nothing says that process {ghost.pid} was",
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,3 +178,32 @@ def test_a_folder_in_place_of_a_history(run: Simulation, judged: Judge) -> None:
     path.unlink()
     path.mkdir()
     judged(run.folder, 10, "unknown", f"history/{path.name} cannot be read: Is a directory")
+
+
+def test_a_history_of_another_run(run: Simulation, judged: Judge) -> None:
+    events = bodies(run.supervisor.path)
+    events[1]["run"] = "run-9"
+    rechain(run.supervisor.path, events)
+    judged(run.folder, 10, "unknown", "is of run run-1, not of run-9")
+    judged(run.folder, 1, "invalid", "the commit log is of run run-1, the history of run-9")
+
+
+@pytest.mark.parametrize("spawned", [True, False])
+def test_a_launcher_that_was_cut_off(tmp_path: Path, judged: Judge, spawned: bool) -> None:
+    """Its process says that it ended in order, but nobody saw how."""
+
+    def edit(kind: str, thing: Any) -> None:
+        lost = ("exited", "killing", "exit_confirmed", *(() if spawned else ("spawned",)))
+        if kind == "event" and thing["event"] in lost and thing.get("pid") == 103:
+            thing["drop"] = True
+        if kind == "event" and thing["event"] == "closed" and thing["role"] == "launcher" and sim.cut:
+            thing["drop"], sim.cut = True, False
+
+    sim = Simulation(tmp_path / "run", edit=edit)
+    sim.cut = False  # type: ignore[attr-defined]
+    sim.start()
+    sim.train(12)
+    sim.cut = True  # type: ignore[attr-defined]
+    sim.finish()
+    words = ("history/launcher-h-102-1020.jsonl has no end: the launcher of process 103 was cut off",)
+    judged(sim.folder, 10, "unknown" if spawned else "not_judged", *(words if spawned else ()))

@@ -29,7 +29,11 @@ def on_rows(attempt: int, step: int, rank: int, change: Any) -> Edit:
     """Changes what one rank's ledger says of one step; everything is sealed after it."""
 
     def edit(kind: str, thing: Any) -> None:
-        if kind == "rows" and (thing["attempt"], int(thing["step"][0]), thing["rank"]) == (attempt, step, rank):
+        if kind == "rows" and (thing["attempt"], int(thing["step"][0]), thing["rank"]) == (
+            attempt,
+            step,
+            rank,
+        ):
             change(thing)
 
     return edit
@@ -52,8 +56,8 @@ def test_the_ledger_of_a_run_over_two_epochs_is_valid(run: Simulation, judged: J
 def test_a_repeated_row(tmp_path: Path, judged: Judge) -> None:
     edit = on_rows(1, 5, 0, lambda t: columns(t, [0, 1, 1, 2, 3]))
     folder = two_kills(tmp_path / "run", edit).folder
-    judged(folder, 3, "invalid", f"the sample at position 41 (ids {plan(41)}) was applied twice: at step 5 by attempt 1 "
-           "and at step 5 by attempt 1", "rank 0 of attempt 1 recorded other samples for step 5")  # fmt: skip
+    judged(folder, 3, "invalid", f"the sample at position 41 (ids {plan(41)}) was applied twice: at step 5 by "
+           "attempt 1 and at step 5 by attempt 1", "rank 0 of attempt 1 recorded other samples for step 5")  # fmt: skip
 
 
 def test_a_dropped_row(tmp_path: Path, judged: Judge) -> None:
@@ -65,7 +69,13 @@ def test_a_dropped_row(tmp_path: Path, judged: Judge) -> None:
 
 def test_a_whole_steps_rows_of_a_rank_are_gone(tmp_path: Path, judged: Judge) -> None:
     edit = on_rows(1, 5, 1, lambda t: columns(t, []))
-    judged(two_kills(tmp_path / "run", edit).folder, 3, "invalid", "samples at positions 44–47", "were never applied")
+    judged(
+        two_kills(tmp_path / "run", edit).folder,
+        3,
+        "invalid",
+        "samples at positions 44–47",
+        "were never applied",
+    )
 
 
 def test_two_swapped_rows(tmp_path: Path, judged: Judge) -> None:
@@ -121,8 +131,9 @@ def test_the_last_batch_runs_again(tmp_path: Path, judged: Judge) -> None:
 
     folder = two_kills(tmp_path / "run", edit).folder
     witness = judged(
-        folder, 3, "invalid", f"samples at positions 24–31 (ids {plan(24)}, {plan(25)}, {plan(26)}, …) were applied twice: "
-        "at step 3 by attempt 0 and at step 4 by attempt 1; attempt 1 restored cursor 24 beside optimizer step 4",
+        folder, 3, "invalid", f"samples at positions 24–31 (ids {plan(24)}, {plan(25)}, {plan(26)}, …) were applied "
+        "twice: at step 3 by attempt 0 and at step 4 by attempt 1; attempt 1 restored cursor 24 beside optimizer "
+        "step 4",
         "step 4 of attempt 1 consumed position 24", "step 4 has positions 32–39",
     )  # fmt: skip
     assert witness.index("applied twice") < witness.index("never applied")
@@ -157,8 +168,8 @@ def test_the_data_restarts_at_0(tmp_path: Path, judged: Judge) -> None:
             thing["sample_id"] = np.array([plan(int(p)) for p in thing["position"]])
 
     folder = two_kills(tmp_path / "run", on_consume(restart)).folder
-    judged(folder, 3, "invalid", "samples at positions 0–7", "were applied twice (16 in all): at step 0 by attempt 0 and at "
-           "step 4 by attempt 1")  # fmt: skip
+    judged(folder, 3, "invalid", "samples at positions 0–7", "were applied twice (16 in all): at step 0 by attempt 0 "
+           "and at step 4 by attempt 1")  # fmt: skip
 
 
 @pytest.mark.parametrize(("other", "words"), [(0, "it is the order of epoch 0"), (9, "")])
@@ -167,10 +178,14 @@ def test_another_epochs_order(tmp_path: Path, judged: Judge, other: int, words: 
 
     def reorder(thing: Any) -> None:
         if thing["attempt"] == 2:
-            thing["sample_id"] = np.array([plan(p % 50 + other * 50) if p >= 50 else plan(p) for p in thing["position"].tolist()])
+            thing["sample_id"] = np.array(
+                [plan(p % 50 + other * 50) if p >= 50 else plan(p) for p in thing["position"].tolist()]
+            )
 
     folder = two_kills(tmp_path / "run", on_consume(reorder)).folder
-    witness = judged(folder, 3, "invalid", "the order differs from the plan in epoch 1: at step 6 attempt 2", words)
+    witness = judged(
+        folder, 3, "invalid", "the order differs from the plan in epoch 1: at step 6 attempt 2", words
+    )
     assert ("it is the order" in witness) == bool(words)
 
 
@@ -210,7 +225,9 @@ def test_a_run_that_ends_early_but_says_finished(tmp_path: Path, judged: Judge) 
     sim.start()
     sim.train(8)
     sim.finish()
-    judged(sim.folder, 3, "invalid", "finished at step 8 of 12, but the ledger ends at step 8: positions 64–95")
+    judged(
+        sim.folder, 3, "invalid", "finished at step 8 of 12, but the ledger ends at step 8: positions 64–95"
+    )
 
 
 def test_a_finished_run_that_published_nothing(tmp_path: Path, judged: Judge) -> None:
@@ -232,7 +249,13 @@ def test_a_run_that_stopped_before_it_published_is_not_judged(tmp_path: Path, ju
 def test_a_lost_segment_leaves_its_positions_open_and_no_others(tmp_path: Path, judged: Judge) -> None:
     run = two_kills(tmp_path / "run")
     (run.folder / "store/ledger/s00000004-a0000-r0001.arrow").unlink()
-    judged(run.folder, 3, "unknown", "the ledger of s00000004-a0000, rank 1, is lost", "8 positions cannot be judged")
+    judged(
+        run.folder,
+        3,
+        "unknown",
+        "the ledger of s00000004-a0000, rank 1, is lost",
+        "8 positions cannot be judged",
+    )
     other = two_kills(tmp_path / "other", on_rows(1, 5, 0, lambda t: columns(t, [0, 2, 3])))
     (other.folder / "store/ledger/s00000004-a0000-r0001.arrow").unlink()
     judged(other.folder, 3, "invalid", "position 41")
@@ -273,7 +296,9 @@ def test_a_parent_that_is_another_of_the_lineage(tmp_path: Path, judged: Judge) 
     sim.recover()
     sim.train(12)
     sim.finish()
-    judged(sim.folder, 3, "invalid", "names s00000002-a0000 as its parent, by the log it descends from s00000004")
+    judged(
+        sim.folder, 3, "invalid", "names s00000002-a0000 as its parent, by the log it descends from s00000004"
+    )
     assert not first
 
 
@@ -291,7 +316,8 @@ def test_wrong_steps_in_the_rows(tmp_path: Path, judged: Judge) -> None:
         thing["step"] = thing["step"] + 1
 
     judged(two_kills(tmp_path / "run", on_rows(2, 8, 0, late)).folder, 3, "invalid",
-           "step 9 of attempt 2 consumed position 64", "which is not that step's; step 9 has positions 72–79")  # fmt: skip
+           "step 9 of attempt 2 consumed position 64", "which is not that step's; step 9 has positions "
+           "72–79")  # fmt: skip
 
 
 def test_ids_that_the_rank_recorded_differ(tmp_path: Path, judged: Judge) -> None:
@@ -308,12 +334,26 @@ def test_a_published_step_that_no_rank_recorded(tmp_path: Path, judged: Judge) -
         if kind == "event" and thing["event"] == "step" and (thing["step"], thing["rank"]) == (10, 1):
             thing["drop"] = True
 
-    judged(two_kills(tmp_path / "run", edit).folder, 3, "unknown", "the history of rank 1 in attempt 2 lacks step 10")
+    judged(
+        two_kills(tmp_path / "run", edit).folder,
+        3,
+        "unknown",
+        "the history of rank 1 in attempt 2 lacks step 10",
+    )
 
 
 def test_an_abandoned_branch_is_not_the_ledger(tmp_path: Path, judged: Judge) -> None:
     """Step 4 is published by attempt 0, rejected for damage, and trained again by attempt 1."""
-    damage = {**F0, "id": "f9", "kind": "damage", "role": "store", "rank": None, "point": None, "hit": None, "gate": None}
+    damage = {
+        **F0,
+        "id": "f9",
+        "kind": "damage",
+        "role": "store",
+        "rank": None,
+        "point": None,
+        "hit": None,
+        "gate": None,
+    }
     sim = Simulation(tmp_path / "run", Settings(faults=[F0, damage], keep=99))
     sim.start()
     sim.train(5)
@@ -343,7 +383,11 @@ def rewrite(run: Simulation, **changes: Any) -> None:
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(run.columns["x"].reshape(-1)), 3),
                       "a": pa.array(run.columns["a"])})  # fmt: skip
     for name, array in changes.items():
-        table = table.set_column(0, name, array) if name in table.column_names else table.append_column(name, array)
+        table = (
+            table.set_column(0, name, array)
+            if name in table.column_names
+            else table.append_column(name, array)
+        )
     for path in run.dataset.iterdir():
         path.unlink()
     pq.write_table(table, run.dataset / "all.parquet", row_group_size=8)
@@ -351,7 +395,9 @@ def rewrite(run: Simulation, **changes: Any) -> None:
 
 def test_a_dataset_that_was_repacked_is_another_but_holds_the_rows(run: Simulation, judged: Judge) -> None:
     rewrite(run)
-    witness = judged(run.folder, 3, "unknown", "is not the one that was trained on: its fingerprint is sha256:")
+    witness = judged(
+        run.folder, 3, "unknown", "is not the one that was trained on: its fingerprint is sha256:"
+    )
     assert "content of" not in witness
 
 
@@ -362,7 +408,8 @@ def test_a_dataset_with_other_rows(run: Simulation, judged: Judge) -> None:
 
 
 @pytest.mark.parametrize(
-    "column", [pa.array(["a"] * 50), pa.array([1, None] * 25), pa.array([[1], None] * 25, pa.list_(pa.int8(), 1))]
+    "column",
+    [pa.array(["a"] * 50), pa.array([1, None] * 25), pa.array([[1], None] * 25, pa.list_(pa.int8(), 1))],
 )
 def test_columns_that_have_no_digest(run: Simulation, judged: Judge, column: pa.Array) -> None:
     rewrite(run, y=column)
@@ -386,7 +433,9 @@ def edit_run_event(run: Simulation, change: Any) -> None:
 
 def test_without_the_plans_parameters_samples_are_open(run: Simulation, judged: Judge) -> None:
     edit_run_event(run, lambda event: event.pop("plan"))
-    judged(run.folder, 3, "unknown", "does not have the plan's parameters", "does not say where the dataset is")
+    judged(
+        run.folder, 3, "unknown", "does not have the plan's parameters", "does not say where the dataset is"
+    )
 
 
 def test_without_a_plan_positions_are_still_judged(tmp_path: Path, judged: Judge) -> None:
@@ -395,9 +444,21 @@ def test_without_a_plan_positions_are_still_judged(tmp_path: Path, judged: Judge
     judged(run.folder, 3, "invalid", "the sample at position 41 was applied twice")
 
 
+def test_without_plan_and_dataset_a_gap_has_positions_only(tmp_path: Path, judged: Judge) -> None:
+    run = two_kills(tmp_path / "run", on_rows(2, 11, 1, lambda t: columns(t, [0, 1, 2])))
+    edit_run_event(run, lambda event: event.pop("plan"))
+    judged(run.folder, 3, "invalid", "the sample at position 95 was never applied;")
+
+
 def test_another_plan_than_the_manifests(run: Simulation, judged: Judge) -> None:
     edit_run_event(run, lambda event: event["plan"].update(seed=8))
-    judged(run.folder, 3, "invalid", "the order differs from the plan", "the plan in the history is not the one of")
+    judged(
+        run.folder,
+        3,
+        "invalid",
+        "the order differs from the plan",
+        "the plan in the history is not the one of",
+    )
 
 
 def test_an_impossible_plan_makes_it_unknown(run: Simulation, judged: Judge) -> None:
@@ -407,7 +468,12 @@ def test_an_impossible_plan_makes_it_unknown(run: Simulation, judged: Judge) -> 
 
 def test_the_dataset_may_be_named_by_a_later_event(run: Simulation, judged: Judge) -> None:
     events = bodies(run.supervisor.path)
-    later = {**events[2], "event": "surveyed", "dataset": events[1].pop("dataset"), "plan": events[1].pop("plan")}
+    later = {
+        **events[2],
+        "event": "surveyed",
+        "dataset": events[1].pop("dataset"),
+        "plan": events[1].pop("plan"),
+    }
     rechain(run.supervisor.path, [*events[:2], later, *events[2:]])
     judged(run.folder, 3, "valid")
 

@@ -83,16 +83,33 @@ def test_a_counter_that_holds_more_than_a_number_is_none(tmp_path: Path, judged:
     [
         (lambda m: m["tensors"].update({"model/p1": "xxh3-128:0"}), "tensor model/p1 in the shard of rank"),
         (lambda m: m["tensors"].update({"model/p2": "xxh3-128:0"}), "tensor model/p2 is in no shard"),
-        (lambda m: m["parts"].update(model="xxh3-128:0"), "the digest of part model is not that of its tensors"),
-        (lambda m: m["parts"].update(optimizer="x"), "part optimizer, computed from the shards, is not the one"),
+        (
+            lambda m: m["parts"].update(model="xxh3-128:0"),
+            "the digest of part model is not that of its tensors",
+        ),
+        (
+            lambda m: m["parts"].update(optimizer="x"),
+            "part optimizer, computed from the shards, is not the one",
+        ),
         (lambda m: m["ranks"][1]["parts"].update(scheduler="x"), "part scheduler of rank 1 is not the one"),
-        (lambda m: m["ranks"][0]["parts"].update(buffers="x"), "the digest of part buffers of rank 0 is not that"),
-        (lambda m: m["ranks"][0]["tensors"].update({"rng/torch": "x"}), "tensor rng/torch of rank 0 is not the one"),
-        (lambda m: m["ranks"][0]["parts"].update({"rng.cuda": "x"}), "part rng.cuda of rank 0 is not the one"),
+        (
+            lambda m: m["ranks"][0]["parts"].update(buffers="x"),
+            "the digest of part buffers of rank 0 is not that",
+        ),
+        (
+            lambda m: m["ranks"][0]["tensors"].update({"rng/torch": "x"}),
+            "tensor rng/torch of rank 0 is not the one",
+        ),
+        (
+            lambda m: m["ranks"][0]["parts"].update({"rng.cuda": "x"}),
+            "part rng.cuda of rank 0 is not the one",
+        ),
         (lambda m: m.update(cursor=33), "cursor 33 does not belong to step 4 (batch 8)"),
     ],
 )
-def test_a_manifest_that_does_not_fit_its_shards(tmp_path: Path, judged: Judge, change: Any, words: str) -> None:
+def test_a_manifest_that_does_not_fit_its_shards(
+    tmp_path: Path, judged: Judge, change: Any, words: str
+) -> None:
     judged(two_kills(tmp_path / "run", on_manifest(change), keep=99).folder, 4, "invalid", NAME, words)
 
 
@@ -102,7 +119,12 @@ def test_a_ledger_segment_of_another_moment(tmp_path: Path, judged: Judge, key: 
         if kind == "segment" and (thing["meta"]["step"], thing["meta"]["rank"]) == (4, 1):
             thing["meta"][key] = value
 
-    judged(two_kills(tmp_path / "run", edit).folder, 4, "invalid", f"the ledger segment of rank 1 is of {key} {value}")
+    judged(
+        two_kills(tmp_path / "run", edit).folder,
+        4,
+        "invalid",
+        f"the ledger segment of rank 1 is of {key} {value}",
+    )
 
 
 def test_retired_checkpoints_are_judged_by_their_manifest(tmp_path: Path, judged: Judge) -> None:
@@ -110,7 +132,9 @@ def test_retired_checkpoints_are_judged_by_their_manifest(tmp_path: Path, judged
         if kind == "manifest" and thing["step"] == 2:
             thing["parts"]["model"] = "x"
 
-    judged(two_kills(tmp_path / "run", edit).folder, 4, "invalid", "s00000002-a0000: the digest of part model")
+    judged(
+        two_kills(tmp_path / "run", edit).folder, 4, "invalid", "s00000002-a0000: the digest of part model"
+    )
 
 
 def test_the_number_of_ranks_is_that_of_the_run(tmp_path: Path, judged: Judge) -> None:
@@ -123,7 +147,11 @@ def test_the_number_of_ranks_is_that_of_the_run(tmp_path: Path, judged: Judge) -
 
 def on_restored(change: Any, attempt: int = 1, rank: int = 1) -> Edit:
     def edit(kind: str, thing: Any) -> None:
-        if kind == "event" and thing["event"] == "restored" and (thing["attempt"], thing.get("rank")) == (attempt, rank):
+        if (
+            kind == "event"
+            and thing["event"] == "restored"
+            and (thing["attempt"], thing.get("rank")) == (attempt, rank)
+        ):
             change(thing)
 
     return edit
@@ -134,9 +162,11 @@ def on_restored(change: Any, attempt: int = 1, rank: int = 1) -> Edit:
     [
         (lambda e: e["parts"].update({"rng.numpy": "x"}),
          f"rank 1 of attempt 1 restored {NAME}, but its live rng.numpy is not the manifest's"),
-        (lambda e: e["parts"].update(scheduler="x", buffers="y"), "its live buffers and scheduler are not the manifest's"),
+        (lambda e: e["parts"].update(scheduler="x", buffers="y"),
+         "its live buffers and scheduler are not the manifest's"),
         (lambda e: e["parts"].pop("scaler"), "its live scaler is not"),
-        (lambda e: e["parts"].update(optimizer="x"), "the ranks of attempt 1 began with different states of part optimizer"),
+        (lambda e: e["parts"].update(optimizer="x"),
+         "the ranks of attempt 1 began with different states of part optimizer"),
         (lambda e: e.update(drop=True), "rank 1 of attempt 1 trained before it digested what it had restored"),
     ],
 )  # fmt: skip
@@ -146,7 +176,12 @@ def test_the_live_state_after_a_restore(tmp_path: Path, judged: Judge, change: A
 
 def test_ranks_that_start_from_nothing_start_alike(tmp_path: Path, judged: Judge) -> None:
     edit = on_restored(lambda e: e["parts"].update(model="x"), attempt=0)
-    judged(two_kills(tmp_path / "run", edit).folder, 4, "invalid", "attempt 0 began with different states of part model")
+    judged(
+        two_kills(tmp_path / "run", edit).folder,
+        4,
+        "invalid",
+        "attempt 0 began with different states of part model",
+    )
 
 
 def test_a_lost_manifest_leaves_it_open(run: Simulation, judged: Judge) -> None:

@@ -54,7 +54,13 @@ def test_an_older_one_with_an_untrue_reason(tmp_path: Path, judged: Judge) -> No
 def test_a_rejection_needs_words(tmp_path: Path, judged: Judge) -> None:
     sim = one_kill(tmp_path, faults=(F0, DAMAGE))
     sim.damage(SHARD, DAMAGE)
-    judged(go_on(sim, reject=1, reason=""), 2, "invalid", "lists it as rejected without a reason", "does not verify")
+    judged(
+        go_on(sim, reject=1, reason=""),
+        2,
+        "invalid",
+        "lists it as rejected without a reason",
+        "does not verify",
+    )
 
 
 def test_an_older_one_because_the_newer_is_damaged(tmp_path: Path, judged: Judge) -> None:
@@ -93,7 +99,12 @@ def test_a_flipped_bit_that_was_accepted(tmp_path: Path, judged: Judge) -> None:
     sim.damage(SHARD)
 
     def other(kind: str, thing: dict[str, Any]) -> None:
-        if kind == "event" and thing["event"] == "restored" and thing["role"] == "worker" and sim.attempt == 1:
+        if (
+            kind == "event"
+            and thing["event"] == "restored"
+            and thing["role"] == "worker"
+            and sim.attempt == 1
+        ):
             thing["parts"]["model"] = "xxh3-128:0"
 
     sim.edit = other
@@ -107,7 +118,9 @@ def test_announced_damage_before_the_choice_was_accepted(tmp_path: Path, judged:
 
 
 @pytest.mark.parametrize("boot", ["b", "another"])
-def test_announced_damage_after_the_choice_is_no_fault_of_it(tmp_path: Path, judged: Judge, boot: str) -> None:
+def test_announced_damage_after_the_choice_is_no_fault_of_it(
+    tmp_path: Path, judged: Judge, boot: str
+) -> None:
     late = {**DAMAGE, "attempt": 1}
     sim = one_kill(tmp_path, faults=(F0, late))
     sim.recover()
@@ -142,7 +155,8 @@ def test_damage_of_a_chosen_manifest(tmp_path: Path, judged: Judge) -> None:
 
 def test_a_fresh_start_over_good_data(tmp_path: Path, judged: Judge) -> None:
     folder = go_on(one_kill(tmp_path), take=9)
-    judged(folder, 2, "invalid", "attempt 1 made a fresh start over s00000004-a0000 and s00000002-a0000, which were published")  # fmt: skip
+    judged(folder, 2, "invalid", "attempt 1 made a fresh start over s00000004-a0000 and s00000002-a0000, which "
+           "were published")  # fmt: skip
 
 
 def test_a_fresh_start_because_everything_was_damaged(tmp_path: Path, judged: Judge) -> None:
@@ -150,7 +164,9 @@ def test_a_fresh_start_because_everything_was_damaged(tmp_path: Path, judged: Ju
     sim = one_kill(tmp_path, faults=(F0, DAMAGE, other))
     sim.damage(SHARD, DAMAGE)
     sim.damage("shards/s00000002-a0000-r0000.safetensors", other)
-    judged(go_on(sim, reject=2), 2, "invalid", "every candidate being rejected: stopping would have been right")
+    judged(
+        go_on(sim, reject=2), 2, "invalid", "every candidate being rejected: stopping would have been right"
+    )
 
 
 def test_a_fresh_start_is_right_where_nothing_was_published(tmp_path: Path, judged: Judge) -> None:
@@ -288,7 +304,10 @@ def test_two_choices(tmp_path: Path, judged: Judge) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"name": "s00000002-a0000"}, "restored s00000002-a0000 (step 4), the log chose s00000004-a0000 (step 4)"),
+        (
+            {"name": "s00000002-a0000"},
+            "restored s00000002-a0000 (step 4), the log chose s00000004-a0000 (step 4)",
+        ),
         ({"name": None, "digest": None, "step": 0}, "restored nothing (step 0)"),
         ({"digest": "sha256:0"}, "rank 1 of attempt 1 restored"),
         ({"step": 5}, "restored s00000004-a0000 (step 5)"),
@@ -299,7 +318,12 @@ def test_what_a_rank_restored_is_what_was_chosen(
     tmp_path: Path, judged: Judge, change: dict[str, Any], words: str
 ) -> None:
     def edit(kind: str, thing: dict[str, Any]) -> None:
-        if kind == "event" and thing["event"] == "restored" and thing.get("rank") == 1 and thing["attempt"] == 1:
+        if (
+            kind == "event"
+            and thing["event"] == "restored"
+            and thing.get("rank") == 1
+            and thing["attempt"] == 1
+        ):
             thing.update(change)
 
     judged(two_kills(tmp_path / "run", edit).folder, 2, "invalid", words)
@@ -307,10 +331,17 @@ def test_what_a_rank_restored_is_what_was_chosen(
 
 def test_a_start_from_nothing_begins_at_cursor_0(tmp_path: Path, judged: Judge) -> None:
     def edit(kind: str, thing: dict[str, Any]) -> None:
-        if kind == "event" and thing["event"] == "restored" and thing.get("rank") == 1 and thing["attempt"] == 0:
+        if (
+            kind == "event"
+            and thing["event"] == "restored"
+            and thing.get("rank") == 1
+            and thing["attempt"] == 0
+        ):
             thing["cursor"] = 8
 
-    judged(two_kills(tmp_path / "run", edit).folder, 2, "invalid", "restored cursor 8 beside optimizer step 0")
+    judged(
+        two_kills(tmp_path / "run", edit).folder, 2, "invalid", "restored cursor 8 beside optimizer step 0"
+    )
 
 
 def test_the_supervisor_must_say_what_it_wrote(tmp_path: Path, judged: Judge) -> None:
@@ -318,7 +349,12 @@ def test_the_supervisor_must_say_what_it_wrote(tmp_path: Path, judged: Judge) ->
         if kind == "event" and thing["event"] == "chosen" and thing["attempt"] == 2:
             thing["name"] = "s00000004-a0000"
 
-    judged(two_kills(tmp_path / "run", edit).folder, 2, "invalid", "recorded the choice of s00000004-a0000, entry")
+    judged(
+        two_kills(tmp_path / "run", edit).folder,
+        2,
+        "invalid",
+        "recorded the choice of s00000004-a0000, entry",
+    )
 
 
 def test_without_a_restart_it_is_not_judged(tmp_path: Path) -> None:
@@ -327,3 +363,24 @@ def test_without_a_restart_it_is_not_judged(tmp_path: Path) -> None:
     sim.train(12)
     sim.finish()
     says(audit_run(sim.folder), 2, "not_judged", "nothing was restarted")
+
+
+def test_attempt_0_need_not_say_that_it_started_from_nothing(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0]))
+    sim.parent = None
+    sim.choose = lambda *choice: None  # type: ignore[method-assign]
+    sim.start()
+    del sim.choose
+    sim.train(5)
+    sim.kill(F0)
+    judged(go_on(sim), 2, "valid")
+
+
+def test_events_of_no_attempt_are_no_evidence(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    worker = sim.of("rank", 0).history
+    sim.say(worker, "restored", None, rank=0, name="x", digest="y", step=99, cursor=0, parts={})
+    sim.say(worker, "step", None, rank=0, step=99, lr=[], ids="", skipped=False)
+    folder = go_on(sim)
+    judged(folder, 2, "valid")
+    judged(folder, 8, "valid")

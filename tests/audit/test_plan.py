@@ -71,7 +71,9 @@ def test_no_positions_no_samples() -> None:
     assert Plan(3, 1, 1, 0).sample_ids([]).tolist() == []
 
 
-@pytest.mark.parametrize("parameters", [(0, 1, 1, 0), (1, 0, 1, 0), (1, 1, 0, 0), (1, 1, 1, -1), (1, 1, 1, 1 << 64)])
+@pytest.mark.parametrize(
+    "parameters", [(0, 1, 1, 0), (1, 0, 1, 0), (1, 1, 0, 0), (1, 1, 1, -1), (1, 1, 1, 1 << 64)]
+)
 def test_impossible_parameters(parameters: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError, match="no plan has these parameters"):
         Plan(*parameters)

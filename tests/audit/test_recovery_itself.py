@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,21 @@ def test_it_follows_the_others(tmp_path: Path, verdict: Judgement, expected: Jud
     finding = check(evidence, [(3, Finding(verdict)), (4, Finding(verdict))])
     assert finding.verdict == expected
     assert words in finding.witness
+
+
+@pytest.mark.parametrize(
+    ("point", "hit", "judgement"),
+    [
+        ("recover.detected", 1, "valid"),
+        ("recover.fence.before", 2, "valid"),
+        ("recover.fence.before", 1, "not_judged"),
+        ("recover.formed", 1, "not_judged"),
+    ],
+)
+def test_attempt_0_passes_points_of_recovery_when_it_starts(
+    run: Simulation, point: str, hit: int, judgement: str
+) -> None:
+    evidence = read_evidence(run.folder)
+    receipts = (replace(evidence.history.receipts[0], point=point, hit=hit),)
+    struck = replace(evidence, history=replace(evidence.history, receipts=receipts))
+    assert check(struck, [(1, Finding(Judgement.VALID))]).verdict == judgement

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from simulated_run import F0, F1, Settings, Simulation, two_kills
 
 from chaos.audit import audit_run
 from chaos.audit.redo import due
-
 
 
 class Skipping(Simulation):
@@ -61,8 +59,8 @@ def test_a_recorded_save_that_never_came(tmp_path: Path, judged: Judge) -> None:
     sim.recover()
     sim.train(12)
     sim.finish()
-    judged(sim.folder, 8, "invalid", "attempt 1 redid 5 steps from step 4, which nothing explains: at step 9 of attempt 0 "
-           "the save of step 6 had to be there, and no candidate was rejected")  # fmt: skip
+    judged(sim.folder, 8, "invalid", "attempt 1 redid 5 steps from step 4, which nothing explains: at step 9 of "
+           "attempt 0 the save of step 6 had to be there, and no candidate was rejected")  # fmt: skip
 
 
 def test_only_the_last_save_may_be_in_flight(tmp_path: Path, judged: Judge) -> None:
@@ -79,7 +77,9 @@ def test_only_the_last_save_may_be_in_flight(tmp_path: Path, judged: Judge) -> N
 
 
 @pytest.mark.parametrize("staged", [True, False])
-def test_a_save_that_fell_due_at_the_last_step_may_still_wait(tmp_path: Path, judged: Judge, staged: bool) -> None:
+def test_a_save_that_fell_due_at_the_last_step_may_still_wait(
+    tmp_path: Path, judged: Judge, staged: bool
+) -> None:
     """Step 6 is done, its save waits for that of step 4; once it is staged, that of step 4 must be published."""
     sim = Skipping(tmp_path / "run", Settings(faults=[F0]))
     sim.skipped, sim.recorded = (6,), staged
@@ -128,7 +128,12 @@ def test_before_any_save_the_attempts_own_start_is_the_bound(tmp_path: Path, jud
     sim.recover(take=1)
     sim.train(12)
     sim.finish()
-    judged(sim.folder, 8, "invalid", "at step 5 of attempt 1 step 4, from which attempt 1 started, had to be there")
+    judged(
+        sim.folder,
+        8,
+        "invalid",
+        "at step 5 of attempt 1 step 4, from which attempt 1 started, had to be there",
+    )
 
 
 def test_what_an_attempt_that_trained_nothing_lost_counts_for_the_next(tmp_path: Path) -> None:
@@ -162,8 +167,8 @@ def test_the_record_of_every_rank_counts(tmp_path: Path, judged: Judge) -> None:
         if kind == "event" and thing["event"] == "save_staged" and (thing["step"], thing["rank"]) == (10, 1):
             thing["drop"] = True
 
-    judged(two_kills(tmp_path / "run", edit).folder, 8, "invalid", "the save of step 10 was skipped: rank 1 of attempt 2",
-           "no record that it was staged")  # fmt: skip
+    judged(two_kills(tmp_path / "run", edit).folder, 8, "invalid", "the save of step 10 was skipped: rank 1 of "
+           "attempt 2", "no record that it was staged")  # fmt: skip
 
 
 def test_one_attempt_is_not_judged(tmp_path: Path, judged: Judge) -> None:

@@ -33,8 +33,14 @@ def test_the_old_ones_may_go(tmp_path: Path, judged: Judge) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("s00000008-a0000", "entry 6 retired s00000008-a0000, at that time the newest checkpoint of the lineage"),
-        ("s00000006-a0000", "entry 6 retired s00000006-a0000, at that time a checkpoint that is needed as the way back"),
+        (
+            "s00000008-a0000",
+            "entry 6 retired s00000008-a0000, at that time the newest checkpoint of the lineage",
+        ),
+        (
+            "s00000006-a0000",
+            "entry 6 retired s00000006-a0000, at that time a checkpoint that is needed as the way back",
+        ),
         ("s00000099-a0000", "entry 6 retired s00000099-a0000, which was not published"),
     ],
 )
@@ -77,14 +83,24 @@ def test_a_damaged_one_is_no_way_back(tmp_path: Path, judged: Judge) -> None:
     sim.restore()
     sim.retire(["s00000004-a0000"])
     sim.finish(finished=False)
-    judged(sim.folder, 7, "invalid", "retired s00000004-a0000, at that time a checkpoint that is needed as the way back")
+    judged(
+        sim.folder,
+        7,
+        "invalid",
+        "retired s00000004-a0000, at that time a checkpoint that is needed as the way back",
+    )
 
 
 def test_shards_that_go_without_an_entry(tmp_path: Path, judged: Judge) -> None:
     """The old checkpoint is removed before the new one is there."""
     sim = trained(tmp_path)
     (sim.folder / "store/shards/s00000006-a0000-r0001.safetensors").unlink()
-    judged(done(sim), 7, "invalid", "s00000006-a0000-r0001.safetensors of published s00000006-a0000 is gone, and no entry")
+    judged(
+        done(sim),
+        7,
+        "invalid",
+        "s00000006-a0000-r0001.safetensors of published s00000006-a0000 is gone, and no entry",
+    )
 
 
 @pytest.mark.parametrize("path", ["manifests/s00000002-a0000.json", "ledger/s00000002-a0000-r0000.arrow"])

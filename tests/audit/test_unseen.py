@@ -48,7 +48,9 @@ def test_a_rich_run_leaves_little_unseen(tmp_path: Path) -> None:
     sim.recover(take=0)
     sim.train(12)
     sim.finish()
-    assert unseen(sim.folder).splitlines() == [line for line in unseen(sim.folder).splitlines() if ALWAYS in line]
+    assert unseen(sim.folder).splitlines() == [
+        line for line in unseen(sim.folder).splitlines() if ALWAYS in line
+    ]
 
 
 @pytest.mark.parametrize(

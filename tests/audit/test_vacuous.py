@@ -29,18 +29,22 @@ def test_an_injector_that_does_nothing(tmp_path: Path, judged: Judge) -> None:
     sim.start()
     sim.train(12)
     sim.finish()
-    judged(sim.folder, 10, "unknown", "fault f0 (sigkill of rank 1 at step.end hit 5 of attempt 0) did not fire")
+    judged(
+        sim.folder, 10, "unknown", "fault f0 (sigkill of rank 1 at step.end hit 5 of attempt 0) did not fire"
+    )
     fault_seen = audit_run(sim.folder).to_json()["faults"][0]
     assert (fault_seen["receipt"], fault_seen["observed"]) == (None, None)
 
 
 def test_a_death_without_a_receipt(tmp_path: Path, judged: Judge) -> None:
     run = two_kills(tmp_path / "run", on_receipt(drop))
-    judged(run.folder, 10, "unknown", "fault f1 (sigkill of committer at publish.before hit 2 of attempt 1) did not fire",
-           "(committer) died by signal 9, and no receipt or recorded kill accounts for it")  # fmt: skip
+    judged(run.folder, 10, "unknown", "fault f1 (sigkill of committer at publish.before hit 2 of attempt 1) "
+           "did not fire", "(committer) died by signal 9, and no receipt or recorded kill accounts for it")  # fmt: skip
 
 
-@pytest.mark.parametrize(("signal", "code", "words"), [(11, None, "by signal 11"), (None, 3, "with exit code 3")])
+@pytest.mark.parametrize(
+    ("signal", "code", "words"), [(11, None, "by signal 11"), (None, 3, "with exit code 3")]
+)
 def test_a_process_that_died_of_itself(
     tmp_path: Path, judged: Judge, signal: int | None, code: int | None, words: str
 ) -> None:
@@ -105,16 +109,25 @@ def test_the_supervisors_confirmation_is_enough(tmp_path: Path, judged: Judge) -
         ({"role": "rank"}, "was planned with role committer"),
     ],
 )
-def test_a_receipt_of_something_else(tmp_path: Path, judged: Judge, change: dict[str, Any], words: str) -> None:
+def test_a_receipt_of_something_else(
+    tmp_path: Path, judged: Judge, change: dict[str, Any], words: str
+) -> None:
     judged(two_kills(tmp_path / "run", on_receipt(lambda t: t.update(change))).folder, 10, "unknown", words)
 
 
 @pytest.mark.parametrize(
-    "change", [{"gate": None}, {"gate": {**F0["gate"], "held": False}}, {"gate": {**F0["gate"], "hit": 9, "held": True}}]
+    "change",
+    [
+        {"gate": None},
+        {"gate": {**F0["gate"], "held": False}},
+        {"gate": {**F0["gate"], "hit": 9, "held": True}},
+    ],
 )
 def test_a_gate_must_have_been_held(tmp_path: Path, judged: Judge, change: dict[str, Any]) -> None:
     run = two_kills(tmp_path / "run", on_receipt(lambda t: t.update(change), "f0"))
-    judged(run.folder, 10, "unknown", "was planned behind a gate at commit.collected, its receipt does not say")
+    judged(
+        run.folder, 10, "unknown", "was planned behind a gate at commit.collected, its receipt does not say"
+    )
 
 
 def test_a_rank_that_was_planned_must_be_the_one(tmp_path: Path, judged: Judge) -> None:
@@ -136,7 +149,9 @@ def test_a_receipt_of_a_fault_that_was_not_planned(tmp_path: Path, judged: Judge
 def test_a_receipt_that_cannot_be_read(run: Any, judged: Judge) -> None:
     path = run.folder / "history/receipts/f0.json"
     path.write_bytes(path.read_bytes()[:-3])
-    judged(run.folder, 10, "unknown", "history/receipts/f0.json is no sealed file", "fault f0", "has no receipt")
+    judged(
+        run.folder, 10, "unknown", "history/receipts/f0.json is no sealed file", "fault f0", "has no receipt"
+    )
 
 
 def test_a_receipt_under_another_name(run: Any, judged: Judge) -> None:
@@ -213,7 +228,9 @@ def test_a_data_task_is_known_by_its_receipt(tmp_path: Path) -> None:
 
 def test_a_standby_serves_no_attempt(tmp_path: Path) -> None:
     planned = fault(0, 0, "standby", None, "standby.warm")
-    sim = Simulation(tmp_path / "run", Settings(faults=[planned]), on_receipt(lambda t: t.update(attempt=-1), "f0"))
+    sim = Simulation(
+        tmp_path / "run", Settings(faults=[planned]), on_receipt(lambda t: t.update(attempt=-1), "f0")
+    )
     sim.start()
     sim._process("standby", None)
     sim.train(5)
@@ -293,7 +310,9 @@ def test_a_supervisor_that_ended_unplanned_and_unseen(tmp_path: Path, judged: Ju
     judged(sim.folder, 10, "unknown", "history/supervisor-h-101-1010.jsonl has no end")
 
 
-@pytest.mark.parametrize(("reason", "verdict"), [("injected fault f0: exception", "valid"), ("tired", "unknown")])
+@pytest.mark.parametrize(
+    ("reason", "verdict"), [("injected fault f0: exception", "valid"), ("tired", "unknown")]
+)
 def test_a_supervisor_that_raised(tmp_path: Path, judged: Judge, reason: str, verdict: str) -> None:
     planned = {**KILLED, "kind": "exception"}
     sim = Simulation(tmp_path / "run", Settings(faults=[planned]))

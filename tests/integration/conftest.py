@@ -1,0 +1,50 @@
+"""One Ray for all tests of this folder, and runs of real experiments on it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import yaml
+
+from chaos.cluster import silence_worker_deaths
+from chaos.experiment import parse_experiment
+from chaos.run import Outcome, run_experiment
+from trainers.events import Event
+
+Run = Callable[..., Outcome]
+TINY = {
+    "workload": "tiny", "seed": 3, "ranks": 2, "global_batch": 16, "microbatches": 2, "steps": 20, "save_every": 3,
+    "keep": 3, "standbys": 1,
+}
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[str]:
+    """A local Ray with room for a run of four ranks; its address."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    silence_worker_deaths()
+    context = ray.init(
+        address="local", num_cpus=12, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+    )
+    yield context.address_info["gcs_address"]
+    ray.shutdown()
+
+
+@pytest.fixture
+def run(cluster: str, tmp_path: Path) -> Run:
+    """Runs an experiment on `tiny` with the faults and settings given, in a folder of its own."""
+
+    def run_it(
+        *faults: dict[str, Any], name: str = "run", notify: Callable[[Event], None] = lambda event: None, **settings: Any
+    ) -> Outcome:
+        text = yaml.safe_dump({"run": {**TINY, **settings}, "faults": list(faults)})
+        return run_experiment(parse_experiment(text, tmp_path / "experiment.yaml"), tmp_path / name, notify=notify)
+
+    return run_it
