@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import ray
 from ray.util import list_named_actors
-from ray.util.placement_group import placement_group_table, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
 from storage.errors import StorageError
 from storage.history import History, read_history
@@ -33,9 +33,10 @@ def end_predecessors(spec: TrainingSpec, namespace: str, history: History) -> No
                 ray.kill(ray.get_actor(actor["name"], namespace=namespace), no_restart=True)
             except ValueError:  # gone meanwhile
                 continue
-    for group in placement_group_table().values():
+    for key, group in placement_group_table().items():
         if str(group["name"]).startswith(f"{namespace}-") and group["state"] != "REMOVED":
-            remove_placement_group(ray.util.get_placement_group(group["name"]))
+            # By id: a name can only be looked up in the namespace of the driver that made it.
+            remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(key))))
 
 
 def _recorded(spec: TrainingSpec, history: History) -> Iterator[ProcessId]:

@@ -31,7 +31,7 @@ from trainers.reports import Outcome, SaveReport, Vote
 from trainers.saver import Saver, SaverIdentity
 from trainers.source import PlanSource, Share, spans, to_microbatch
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec, code_digest
-from trainers.staging import TORCH_DTYPES, Staging
+from trainers.staging import Staging, as_tensor
 from trainers.state import Progress, live_digests, restore, seed_everything
 from trainers.workload import build, code_files
 
@@ -64,6 +64,7 @@ class Rank:
         self._pipeline: Pipeline | None = None
         self._loaded: Loaded | None = None
         self._staging: Staging | None = None
+        self._saver: Saver | None = None
         self._store: object = None
 
     def load_libraries(self) -> None:
@@ -155,8 +156,7 @@ class Rank:
             own = record.rank == rank
             for name, view in shard.tensors.items():
                 if own or name.startswith(("model/", "optimizer/")):
-                    flat = torch.frombuffer(view.data, dtype=torch.uint8) if len(view.data) else torch.empty(0, dtype=torch.uint8)
-                    tensors[name] = flat.view(TORCH_DTYPES[view.dtype]).view(view.shape)
+                    tensors[name] = as_tensor(view)
             if own:
                 texts = {k.removeprefix("part."): v for k, v in shard.metadata.items() if k.startswith("part.")}
         return Loaded(manifest, digest, tensors, texts)
@@ -174,10 +174,10 @@ class Rank:
         """Restores what was loaded, digests it live, trains to the last step. The group is left in any case."""
         assignment = self._here()
         self._history.witness(clock)
-        saver: Saver | None = None
+        self._saver = None
         try:
             run = self._restore(assignment, report)
-            saver = run.saver
+            self._saver = run.saver
             train(run)
             self._history.record("ended", assignment.attempt, rank=assignment.rank, step=run.progress.step)
             return Outcome(True, run.progress.step)
@@ -188,12 +188,12 @@ class Rank:
             return Outcome(False, self.step, str(error))
         finally:
             self._leave()
-            if saver is not None and not saver.abandon(_ABANDON_S):
+            if self._saver is not None and not self._saver.abandon(_ABANDON_S):
                 self._staging = None  # its buffers are still being read
             self._points.flush()
 
     def _restore(self, assignment: Assignment, report: Callable[[SaveReport], None]) -> RankRun:
-        spec, survey = self._spec, assignment.survey
+        spec = self._spec
         seed_everything(spec.seed, None)
         workload = build(spec.workload, spec.workload_config)
         workload.model.to(self.device)
@@ -222,8 +222,8 @@ class Rank:
         saver = Saver(SaverIdentity(spec.run, assignment.attempt, assignment.rank, spec.ranks), self._objects,
                       self._staging, self._history, report, self._points.bound())
         return RankRun(
-            attempt=assignment.attempt, share=self._share(assignment.rank), steps=spec.steps, save_every=spec.save_every,
-            device=self.device, workload=workload, progress=progress, pipeline=self._pipeline, reducer=gradients,
+            attempt=assignment.attempt, share=self._share(assignment.rank), steps=spec.steps,
+            save_every=spec.save_every, device=self.device, workload=workload, progress=progress, pipeline=self._pipeline, reducer=gradients,
             saver=saver, history=self._history, at=self._at, on_step=self._on_step,
         )
 
@@ -233,6 +233,8 @@ class Rank:
             self._stop.set()
             if self._pipeline is not None:
                 self._pipeline.close()
+            if self._saver is not None:
+                self._saver.cancel()
 
     def _at(self, point: str) -> None:
         self.ticks += 1

@@ -26,6 +26,8 @@ from trainers.staging import Snapshot, Staging
 from trainers.state import Progress
 from trainers.workload import Workload
 
+_POLL_S = 0.05
+
 
 @dataclass(frozen=True)
 class SaverIdentity:
@@ -63,23 +65,31 @@ class Saver:
                              waited_s=started - waited)
         self._reached("save.staged")
         self._thread = threading.Thread(
-            target=self._run, args=(snapshot, progress.step, progress.cursor, rows, first_step), name="saver", daemon=True
+            target=self._run, args=(snapshot, progress.step, progress.cursor, rows, first_step), name="saver",
+            daemon=True,
         )
         self._thread.start()
         self._reached("save.queued")
 
     def wait(self) -> None:
-        """Returns when no save is in flight. Raises what the last one raised."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        """Returns when no save is in flight. Raises what the last one raised, or Interrupted after `cancel`."""
+        while self._thread is not None:
+            self._thread.join(_POLL_S)
+            if not self._thread.is_alive():
+                self._thread = None
+            elif self._abandoned.is_set():
+                raise Interrupted("the attempt ended while a save was awaited")
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
+    def cancel(self) -> None:
+        """The save in flight is given up; returns at once, from any thread."""
+        self._abandoned.set()
+
     def abandon(self, deadline_s: float) -> bool:
         """Gives up the save in flight. True if its thread has ended: only then may the buffers be used again."""
-        self._abandoned.set()
+        self.cancel()
         if self._thread is not None:
             self._thread.join(deadline_s)
             return not self._thread.is_alive()
@@ -121,8 +131,10 @@ class Saver:
             digests[spec.name] = bulk_digest(snapshot.data[offset : offset + spec.bytes])
             offset += spec.bytes
         meta = SegmentMeta(identity.run, identity.attempt, step, identity.rank, first_step, step - 1)
-        segment = write_ledger(self._objects, f"ledger/{stem}.arrow", encode_segment(rows, meta), self._reached)
-        files = tuple(FileReport(w.path, kind, w.bytes, w.digest) for w, kind in ((shard, "shard"), (segment, "ledger")))
+        segment = write_ledger(self._objects, f"ledger/{stem}.arrow", encode_segment(rows, meta), self._reached,
+                               self._abandoned.is_set)
+        files = (FileReport(shard.path, "shard", shard.bytes, shard.digest),
+                 FileReport(segment.path, "ledger", segment.bytes, segment.digest))
         local = {n: d for n, d in digests.items() if not is_replicated(n)}
         return SaveReport(
             identity.attempt, step, identity.rank, files, {n: d for n, d in digests.items() if is_replicated(n)}, local,

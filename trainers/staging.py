@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from storage.shard import TensorSpec
+from storage.shard import TensorSpec, TensorView
 from trainers.state import Progress, json_parts, local_tensors, replicated_tensors
 from trainers.workload import Workload
 
@@ -19,7 +19,14 @@ _DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
     torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }
-TORCH_DTYPES = {name: dtype for dtype, name in _DTYPES.items()}
+_TORCH_DTYPES = {name: dtype for dtype, name in _DTYPES.items()}
+
+
+def as_tensor(view: TensorView) -> torch.Tensor:
+    """A tensor over the bytes of a shard that was read; shares their memory."""
+    if not len(view.data):
+        return torch.empty(view.shape, dtype=_TORCH_DTYPES[view.dtype])
+    return torch.frombuffer(view.data, dtype=torch.uint8).view(_TORCH_DTYPES[view.dtype]).view(view.shape)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,8 @@ class Worker:
         while time.monotonic() - self._last_heard < _ORPHAN_S:
             time.sleep(_ORPHAN_CHECK_S)
         self._history.record("orphaned", silent_s=_ORPHAN_S)
-        os._exit(3)
+        self._history.close()
+        os._exit(0)
 
 
 def _reporter(committer: Any) -> Any:

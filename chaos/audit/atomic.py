@@ -22,7 +22,7 @@ def check(evidence: Evidence) -> Finding:
     case.used = bool(log.entries or log.problems)
     for problem in log.problems:
         if announced(evidence, Damage(problem.path.removeprefix("store/"), problem.what, "log")) is None:
-            case.wrong.append(str(problem))
+            (case.unsure if problem.unreadable else case.wrong).append(str(problem))
     if evidence.begun is not None and log.run not in (None, evidence.begun.run):
         case.wrong.append(f"the commit log is of run {log.run}, the history of {evidence.begun.run}")
     case.wrong += [f"{lost.path} {lost.what}" for lost in lost_entries(evidence)]
@@ -35,9 +35,8 @@ def check(evidence: Evidence) -> Finding:
         for damage in damages(evidence, publish):
             allowed = damage.missing and damage.kind == "shard" and publish.name in gone
             if not allowed and announced(evidence, damage) is None:
-                case.wrong.append(
-                    f"published {publish.name} (entry {publish.seq}) is not whole: store/{damage}"
-                )
+                text = f"published {publish.name} (entry {publish.seq}) is not whole: store/{damage}"
+                (case.unsure if damage.unreadable else case.wrong).append(text)
     return case.finding("there is no commit log: nothing was published")
 
 

@@ -18,10 +18,14 @@ U64 = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Problem:
-    """Something at `path` (relative to the run folder) is not as its format says."""
+    """Something at `path` (relative to the run folder) is not as its format says.
+
+    unreadable: the system would not let it be read, which proves no damage.
+    """
 
     path: str
     what: str
+    unreadable: bool = False
 
     def __str__(self) -> str:
         return f"{self.path} {self.what}"
@@ -148,6 +152,7 @@ class ManifestSeen:
     manifest: Manifest | None = None
     digest: str | None = None
     problem: str | None = None
+    unreadable: bool = False
 
 
 @dataclass(frozen=True)
@@ -198,6 +203,7 @@ class FileSeen:
     shard: ShardSeen | None = None
     segment: Segment | None = None
     problem: str | None = None
+    unreadable: bool = False
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,8 @@ def _judge_passed_over(
     if note is None or note.status != "rejected" or not note.reason:
         how = "does not list it" if note is None else f"lists it as {note.status} without a reason"
         case.wrong.append(f"{where} took {chosen.name}, older than {publish.name}, and {how}; {state}")
+    elif damage and all(each.unreadable for each in damage):
+        case.unsure.append(f"{where} rejected {publish.name} ({note.reason}); now store/{damage[0]}")
     elif not damage and not _was_damaged(evidence, publish):
         if publish.name in retired(evidence.store.log.entries):
             if not _rank_refused(evidence, choose, publish):
@@ -131,7 +133,7 @@ def _judge_chosen(
         if receipt is not None:
             if _struck_before(evidence, receipt, choose):
                 case.wrong.append(f"{where} took {chosen.name}, which did not verify: store/{damage}")
-        elif damage.kind == "ledger" or _restored_whole(evidence, choose, chosen):
+        elif damage.unreadable or damage.kind == "ledger" or _restored_whole(evidence, choose, chosen):
             case.unsure.append(
                 f"{chosen.name}, which {where} took, does not verify now (store/{damage}); nothing says "
                 "since when"

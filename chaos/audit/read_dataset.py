@@ -18,6 +18,7 @@ import xxhash
 
 from chaos.audit.evidence import I64, Dataset
 from chaos.audit.formats import FormatError, bulk_digest, canonical, sha256_text
+from chaos.audit.read_files import mapped
 
 
 def read_dataset(folder: Path | None, consumed: Iterable[I64]) -> Dataset:
@@ -30,7 +31,7 @@ def read_dataset(folder: Path | None, consumed: Iterable[I64]) -> Dataset:
             return Dataset(str(folder), problem=f"no *.parquet file in {folder}")
         rows = sum(file.metadata.num_rows for _, file in files)
         identity = [
-            [path.name, path.stat().st_size, file.metadata.num_rows, bulk_digest(path.read_bytes())]
+            [path.name, path.stat().st_size, file.metadata.num_rows, bulk_digest(mapped(path))]
             for path, file in files
         ]
         wanted = np.zeros(rows, np.bool_)

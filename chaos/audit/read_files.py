@@ -5,7 +5,6 @@ for the file and once for its tensor, so a checkpoint of any size needs no memor
 from __future__ import annotations
 
 import json
-import mmap
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,9 @@ _COLUMNS = {
 def see_file(path: Path, name: str, kind: str) -> FileSeen:
     """Size and digest of the file, and what it holds if it can be read as a `kind` (shard or ledger)."""
     try:
-        data = _map(path)
+        data = mapped(path)
     except OSError as error:
-        return FileSeen(name, -1, "", problem=f"cannot be read: {error.strerror}")
+        return FileSeen(name, 0, "", problem=f"cannot be read: {error.strerror or error}", unreadable=True)
     size, digest = len(data), bulk_digest(data)
     try:
         if kind == "shard":
@@ -41,11 +40,10 @@ def see_file(path: Path, name: str, kind: str) -> FileSeen:
         return FileSeen(name, size, digest, problem=str(error))
 
 
-def _map(path: Path) -> memoryview:
-    with path.open("rb") as file:
-        if not path.stat().st_size:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+def mapped(path: Path) -> memoryview:
+    """The file's bytes, mapped. No descriptor stays open (`mmap` would keep one), as there may be thousands."""
+    with pa.memory_map(str(path)) as file:
+        return memoryview(file.read_buffer())
 
 
 def parse_shard(data: memoryview) -> ShardSeen:

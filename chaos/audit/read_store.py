@@ -70,8 +70,11 @@ def _log(store: Path, paths: list[str]) -> Log:
                 problems.append(Problem(where, f"belongs to run {of_run}, not to {run}"))
             entries.append(entry)
             run, previous, lost = run or of_run, digest, False
-        except (FormatError, OSError) as error:
+        except FormatError as error:
             problems.append(Problem(where, str(error)))
+            lost = True
+        except OSError as error:
+            problems.append(Problem(where, f"cannot be read: {error.strerror}", unreadable=True))
             lost = True
         expected = seq + 1
     return Log(tuple(entries), tuple(problems), run)
@@ -100,8 +103,10 @@ def _manifest(store: Path, path: str) -> ManifestSeen:
         if body.get("format") != "killpoint.manifest/1":
             raise FormatError(f"is no manifest: format {body.get('format')!r}")
         return ManifestSeen(path, decode(Manifest, body, "manifest"), digest)
-    except (FormatError, OSError) as error:
+    except FormatError as error:
         return ManifestSeen(path, problem=str(error))
+    except OSError as error:
+        return ManifestSeen(path, problem=f"cannot be read: {error.strerror or error}", unreadable=True)
 
 
 def _named_by(log: Log, manifests: Mapping[str, ManifestSeen]) -> dict[str, FileNamed]:

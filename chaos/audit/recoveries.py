@@ -48,14 +48,14 @@ def _recovery(evidence: Evidence, attempt: int) -> Recovery:
     life = attempts(evidence.store.log.entries)[attempt]
     greatest = greatest_update(steps_by_attempt(evidence), attempt)
     restored = restored_step(life) if life.choose is not None else None
-    redo = None if restored is None or greatest is None else max(0, greatest - restored)
+    redo = None if restored is None else max(0, greatest - restored)
     detection = _detection(evidence, attempt)
     strike = _strike(evidence, attempt, detection)
     detected = None if detection is None else instant(evidence, detection)
     joined = _last(evidence, Joined, attempt) or _last(evidence, Formed, attempt)
     loaded = _last(evidence, Restored, attempt)
     first_step = _first_step(evidence, attempt, 0)
-    caught_up = None if greatest is None else _first_step(evidence, attempt, greatest)
+    caught_up = _first_step(evidence, attempt, greatest)
     batch = None if evidence.begun is None else evidence.begun.global_batch
     return Recovery(
         attempt,

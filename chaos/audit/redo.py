@@ -108,7 +108,9 @@ def _judge_restart(
     base, restored = restored_step(lives[before]), restored_step(life)
     known = sorted({*due(begun, base, greatest - 1), *(step for step in staged if step > base)})
     needed = known[-2] if len(known) > 1 else base
-    rejected = any(note.status == "rejected" and note.step >= needed for note in life.choose.candidates)
+    chooses = [lives[later].choose for later in range(before + 1, number + 1) if later in lives]
+    notes = [note for choose in chooses if choose is not None for note in choose.candidates]
+    rejected = any(note.status == "rejected" and note.step >= needed for note in notes)
     if restored < needed and not rejected:
         skipped = (
             f"the save of step {needed}"
@@ -127,7 +129,7 @@ def last_trained(done: dict[int, dict[int, int]], attempt: int) -> int | None:
     return max((number for number in done if number < attempt), default=None)
 
 
-def greatest_update(done: dict[int, dict[int, int]], attempt: int) -> int | None:
-    """Greatest update that was finished on any rank before `attempt` began; None if there was none."""
+def greatest_update(done: dict[int, dict[int, int]], attempt: int) -> int:
+    """Greatest number of updates that was finished on any rank in the attempt that trained last before this one."""
     before = last_trained(done, attempt)
-    return None if before is None else max(done[before].values())
+    return 0 if before is None else max(done[before].values())

@@ -13,12 +13,16 @@ from chaos.audit.formats import RANK_PARTS, SHARED_PARTS, checkpoint_name, file_
 
 @dataclass(frozen=True)
 class Damage:
-    """One thing that keeps a published checkpoint from verifying. path: relative to the store."""
+    """One thing that keeps a published checkpoint from verifying. path: relative to the store.
+
+    kind: of the file: manifest, shard, ledger, log. unreadable: nothing is known of its bytes.
+    """
 
     path: str
     what: str
     kind: str
     missing: bool = False
+    unreadable: bool = False
 
     def __str__(self) -> str:
         return f"{self.path} {self.what}"
@@ -37,7 +41,7 @@ def damages(evidence: Evidence, publish: Publish) -> tuple[Damage, ...]:
     if seen is None:
         return (Damage(path, "is missing", "manifest", missing=True),)
     if seen.manifest is None:
-        return (Damage(path, f"{seen.problem}", "manifest"),)
+        return (Damage(path, f"{seen.problem}", "manifest", unreadable=seen.unreadable),)
     if seen.digest != publish.digest:
         return (Damage(path, f"is not the manifest that entry {publish.seq} published", "manifest"),)
     wrong = manifest_faults(evidence, publish, seen.manifest)
@@ -86,9 +90,11 @@ def _file_damage(evidence: Evidence, named: FileNamed) -> Damage | None:
     seen = evidence.store.files.get(named.path)
     if seen is None:
         return Damage(named.path, "is missing", named.kind, missing=True)
-    if seen.bytes >= 0 and seen.bytes != named.bytes:
+    if seen.unreadable:
+        return Damage(named.path, f"{seen.problem}", named.kind, unreadable=True)
+    if seen.bytes != named.bytes:
         return Damage(named.path, f"has {seen.bytes} bytes, its manifest says {named.bytes}", named.kind)
-    if seen.bytes >= 0 and seen.digest != named.digest:
+    if seen.digest != named.digest:
         return Damage(named.path, f"has digest {seen.digest}, its manifest says {named.digest}", named.kind)
     return None if seen.problem is None else Damage(named.path, seen.problem, named.kind)
 

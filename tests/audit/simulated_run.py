@@ -134,8 +134,8 @@ class Simulation:
         self.say(
             self.supervisor, "run", run=RUN, seed=s.seed, config_digest="sha256:c", code_version="1",
             reproduce="killpoint run", workload="w", ranks=s.ranks, microbatches=s.microbatches,
-            global_batch=s.global_batch, steps=s.steps, save_every=s.save_every, keep=s.keep, faults=s.faults, plan=plan,
-            dataset={"path": str(self.dataset), "fingerprint": self.fingerprint, "rows": s.rows},
+            global_batch=s.global_batch, steps=s.steps, save_every=s.save_every, keep=s.keep, faults=s.faults,
+            plan=plan, dataset={"path": str(self.dataset), "fingerprint": self.fingerprint, "rows": s.rows},
         )  # fmt: skip
         self.say(self.supervisor, "process", role="supervisor", rank=None, host="h", history=self.supervisor.name,
                  **self.supervisor.who)  # fmt: skip

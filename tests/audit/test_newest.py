@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from conftest import Judge, says
 from simulated_run import F0, F1, Settings, Simulation, fault, ref, two_kills
 
-from chaos.audit import audit_run
+from chaos.audit import audit_run, read_files
 
 DAMAGE = fault(5, 0, "store", None, None, kind="damage", hit=None)  # type: ignore[arg-type]
 F2 = fault(2, 2, "rank", 0, "step.end", hit=2)
@@ -384,3 +385,46 @@ def test_events_of_no_attempt_are_no_evidence(tmp_path: Path, judged: Judge) -> 
     folder = go_on(sim)
     judged(folder, 2, "valid")
     judged(folder, 8, "valid")
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Reading these files fails for a reason that has nothing to do with their bytes."""
+    original_map, original_read = read_files.mapped, Path.read_bytes
+
+    def fail(path: Path) -> None:
+        if path.name in names:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    def mapped(path: Path) -> memoryview:
+        fail(path)
+        return original_map(path)
+
+    def read_bytes(path: Path) -> bytes:
+        fail(path)
+        return original_read(path)
+
+    monkeypatch.setattr(read_files, "mapped", mapped)
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+
+
+SHARDS = ("s00000004-a0000-r0000.safetensors", "s00000004-a0000-r0001.safetensors")
+
+
+@pytest.mark.parametrize("names", [SHARDS, ("s00000004-a0000.json",)])
+@pytest.mark.parametrize("reject", [0, 1])
+def test_what_cannot_be_read_proves_nothing(
+    tmp_path: Path, judged: Judge, monkeypatch: pytest.MonkeyPatch, reject: int, names: tuple[str, ...]
+) -> None:
+    folder = go_on(one_kill(tmp_path), reject=reject)
+    unreadable(monkeypatch, *names)
+    judged(folder, 1, "unknown", "cannot be read: Too many open files")
+    judged(folder, 2, "unknown", "cannot be read: Too many open files")
+
+
+def test_a_log_entry_that_cannot_be_read(
+    tmp_path: Path, judged: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = go_on(one_kill(tmp_path))
+    unreadable(monkeypatch, "00000003.json")
+    judged(folder, 1, "unknown", "store/log/00000003.json cannot be read: Too many open files")
+    judged(folder, 2, "unknown", "the commit log is not whole")

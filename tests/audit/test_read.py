@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,20 @@ def test_bytes_that_are_no_arrow_file(data: bytes) -> None:
 
 def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
     seen = see_file(tmp_path, "shards/x", "shard")
-    assert (seen.bytes, seen.problem) == (-1, "cannot be read: Is a directory")
+    assert seen.unreadable
+    assert seen.problem is not None
+    assert "cannot be read" in seen.problem
+
+
+def test_thousands_of_files_may_be_mapped_at_once(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(files.segment(ROWS, META))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+    try:
+        seen = [see_file(tmp_path / "x", "x", "ledger") for _ in range(200)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert not any(each.unreadable for each in seen)
 
 
 def test_an_empty_file(tmp_path: Path) -> None:

@@ -195,3 +195,34 @@ def test_due_saves_one_by_one(every: int, steps: int, after: int, upto: int) -> 
     Begun.steps = steps  # type: ignore[attr-defined]
     slow = [s for s in range(after + 1, upto + 1) if s <= steps and (s % every == 0 or s == steps)]
     assert due(Begun, after, upto) == slow  # type: ignore[arg-type]
+
+
+def test_where_nothing_was_trained_nothing_is_redone(tmp_path: Path) -> None:
+    early = {**F0, "hit": 1}
+    sim = Simulation(tmp_path / "run", Settings(faults=[early]))
+    sim.start()
+    sim.kill(early)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    (recovery,) = audit_run(sim.folder).recoveries
+    assert (recovery.restored_step, recovery.redo_steps, recovery.redo_samples, recovery.redo_s) == (
+        0,
+        0,
+        0,
+        0.0,
+    )
+
+
+def test_what_an_attempt_before_rejected_explains_it_too(tmp_path: Path, judged: Judge) -> None:
+    """Attempt 1 rejects steps 8 and 6 and dies before it has trained; attempt 2 has step 4 as its newest."""
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0, F1], keep=99))
+    sim.start()
+    sim.train(9)
+    sim.kill(F0)
+    sim.recover(reject=2)
+    sim.kill(F1)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 8, "valid")

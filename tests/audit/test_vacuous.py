@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from audit_files import bodies, rechain
 from conftest import Judge
 from simulated_run import F0, F1, Edit, Settings, Simulation, fault, two_kills
 
@@ -276,7 +277,8 @@ def handed_over(tmp_path: Path, named: bool = True, planned: bool = True) -> Sim
         sim.exited(proc, 15)
     old = sim.supervisor
     sim.supervisor = sim._recorder("supervisor")
-    previous = [{"file": old.name, **old.who, "head": old.head}]
+    earlier = {"file": "supervisor-h-1-1.jsonl", "pid": 1, "start_ticks": 1}
+    previous = [earlier, {"file": old.name, **old.who, "head": old.head}]
     sim.say(sim.supervisor, "resumed", previous=previous if named else [])
     sim.say(sim.supervisor, "process", role="supervisor", rank=None, host="h", history=sim.supervisor.name,
             **sim.supervisor.who)  # fmt: skip
@@ -308,6 +310,22 @@ def test_a_supervisor_that_ended_unplanned_but_was_resumed(tmp_path: Path, judge
 def test_a_supervisor_that_ended_unplanned_and_unseen(tmp_path: Path, judged: Judge) -> None:
     sim = handed_over(tmp_path, named=False, planned=False)
     judged(sim.folder, 10, "unknown", "history/supervisor-h-101-1010.jsonl has no end")
+
+
+def test_a_supervisor_that_was_named_without_its_head(tmp_path: Path, judged: Judge) -> None:
+    sim = handed_over(tmp_path)
+    events = bodies(sim.supervisor.path)
+    del next(event for event in events if event["event"] == "resumed")["previous"][1]["head"]
+    rechain(sim.supervisor.path, events)
+    judged(sim.folder, 10, "valid")
+
+
+def test_what_another_supervisor_gave_up_for_is_not_seen(tmp_path: Path, judged: Judge) -> None:
+    sim = handed_over(tmp_path, named=False)
+    events = bodies(sim.supervisor.path)
+    events.insert(-1, {**events[-1], "event": "gave_up", "reason": "f0"})
+    rechain(sim.supervisor.path, events)
+    judged(sim.folder, 10, "unknown", "nobody saw process 101 end as it says")
 
 
 @pytest.mark.parametrize(
