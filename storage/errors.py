@@ -15,7 +15,7 @@ StorageError
 `Damaged` lets a restart fall back to an older checkpoint; `Unavailable` must not: a hiccup must not cost
 work. Every error survives pickling with its attributes, since actors send them to each other.
 """
-# ruff: noqa: N818  (the names say what is the case, as the protocol does: Fenced, Damaged)
+
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ def retried(read: Callable[[], T], deadline_s: float) -> T:
             return read()
         except Unavailable as error:
             if time.monotonic() + wait_s > limit:
-                raise GaveUp(f"the store stayed unavailable for {deadline_s:g} s, nothing was given up: {error}") from error
+                raise GaveUp(f"the store stayed unavailable for {deadline_s:g} s: {error}") from error
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
 def propose(objects: LocalObjects, publish: Publish) -> Candidate:
-    """The candidate with its manifest's bytes. Raises Damaged if manifest or ledger segments do not verify, Unavailable."""
+    """The candidate with its manifest's bytes, if manifest and ledger segments verify. Raises Damaged, Unavailable."""
     path = manifest_path(publish.name)
     data = objects.read(path)
     manifest, digest = decode(data, path)

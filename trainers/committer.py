@@ -105,13 +105,17 @@ class Committer:
                 manifest = self._manifest(attempt, step, pending.reports)
                 entry = commit_checkpoint(
                     self._objects, self._log, manifest, self._points,
-                    lambda digest: self._note("manifest_written", attempt, name=manifest.name, step=step, digest=digest),
+                    lambda digest: self._note(
+                        "manifest_written", attempt, name=manifest.name, step=step, digest=digest
+                    ),
                 )
-                self._note("published", attempt, name=manifest.name, step=step, digest=entry.digest,
-                                     seq=entry.seq)
+                self._note(
+                    "published", attempt, name=manifest.name, step=step, digest=entry.digest, seq=entry.seq
+                )
                 with self._lock:
-                    self._parent = entry.digest
-                    self._verified.add(manifest.name)
+                    if self._attempt == attempt:  # else begin() has already said what comes next
+                        self._parent = entry.digest
+                        self._verified.add(manifest.name)
         except Exception as error:
             pending.error = error
             if isinstance(error, Fenced):
@@ -135,8 +139,8 @@ class Committer:
         records = tuple(RankRecord(r, reports[r].parts, reports[r].local, reports[r].head) for r in ranks)
         return Manifest(
             run=self._setup.run, name=checkpoint_name(step, attempt), attempt=attempt, step=step,
-            world=self._setup.world, cursor=step * self._setup.global_batch, parent=self._parent, fingerprints=self._fingerprints,
-            files=tuple(files), tensors=tensors, parts=parts, ranks=records,
+            world=self._setup.world, cursor=step * self._setup.global_batch, parent=self._parent,
+            fingerprints=self._fingerprints, files=tuple(files), tensors=tensors, parts=parts, ranks=records,
         )
 
     def _retire(self, attempt: int) -> None:

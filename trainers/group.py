@@ -79,7 +79,7 @@ class Group:
     def start(self) -> None:
         """Reserves the bundles and starts every worker. Raises GaveUp if the cluster is too small."""
         spec = self._spec
-        total = ray.cluster_resources()
+        total = ray.cluster_resources()  # type: ignore[no-untyped-call]
         gpus = total.get("GPU", 0) >= spec.ranks
         spare = spec.standbys if not gpus or total.get("GPU", 0) >= spec.ranks + spec.standbys else 0
         self._bundle = {"CPU": 1.0, "GPU": 1.0} if gpus else {"CPU": 1.0}
@@ -89,8 +89,8 @@ class Group:
         )
         if not self._placement.wait(spec.recovery_deadline_s):
             raise GaveUp(
-                f"the Ray cluster cannot place {count} workers of {self._bundle} at once (it has {total.get('CPU', 0):g} "
-                "CPUs, some perhaps in use): free some, or lower ranks or standbys"
+                f"the Ray cluster cannot place {count} workers of {self._bundle} at once (it has "
+                f"{total.get('CPU', 0):g} CPUs, some perhaps in use): free some, or lower ranks or standbys"
             )
         for rank in range(spec.ranks):
             self.ranks[rank] = self._worker(rank)
@@ -118,7 +118,7 @@ class Group:
     def _worker(self, bundle: int) -> Process:
         strategy = PlacementGroupSchedulingStrategy(self._placement, placement_group_bundle_index=bundle)
         options = {"scheduling_strategy": strategy, "num_gpus": self._bundle.get("GPU", 0)}
-        kind = ray.remote(concurrency_groups=GROUPS)(Worker)
+        kind = ray.remote(concurrency_groups=GROUPS)(Worker)  # type: ignore[call-overload]
         return self._create(kind, (self._spec, self._points), bundle, "standby", options)
 
     def _create(
@@ -138,12 +138,13 @@ class Group:
         """Waits for the process to be up and records who it is, once; notes its place in this attempt."""
         first = process.member is None
         member = process.known()
-        who = {"pid": member.process.pid, "start_ticks": member.process.start_ticks, "host": member.process.host}
+        own = member.process
+        who: dict[str, Any] = {"pid": own.pid, "start_ticks": own.start_ticks, "host": own.host}
         if first:
             self._history.record("process", attempt, role=role, rank=rank, history=member.history, **who)
-        self._history.record("assigned", attempt, role=role, rank=rank, pid=member.process.pid)
+        self._history.record("assigned", attempt, role=role, rank=rank, pid=own.pid)
         process.role, process.rank = role, rank
-        self._notify(RankPlaced(attempt, role, rank, member.process.pid, member.process.start_ticks, member.process.host))
+        self._notify(RankPlaced(attempt, role, rank, **who))
         return member
 
     def replace_process(self, lost: Process) -> None:

@@ -113,7 +113,7 @@ def accumulate(run: RankRun, step: int, consumed: Consumed) -> float:
                                 f"{len(batch.sample_ids)} samples: return one loss per sample")
         run.at("microbatch.forward")
         scaled = losses.sum() / run.share.global_batch
-        (scaler.scale(scaled) if scaler is not None else scaled).backward()
+        (scaler.scale(scaled) if scaler is not None else scaled).backward()  # type: ignore[no-untyped-call]
         run.at("microbatch.backward")
         loss_sum += float(losses.detach().double().sum())
     return loss_sum
@@ -136,7 +136,8 @@ def update(workload: Workload) -> bool:
 
 
 def record_step(
-    run: RankRun, consumed: Consumed, loss: float, rates: list[float], skipped: bool, total_s: float, wait_before_s: float
+    run: RankRun, consumed: Consumed, loss: float, rates: list[float], skipped: bool, total_s: float,
+    wait_before_s: float,
 ) -> None:
     stats = run.pipeline.stats()
     wait_s = stats.wait_s - wait_before_s

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -89,9 +90,10 @@ class Rank:
         workload.model.to(self.device)
         blocks = spans(share, survey.dataset.row_bytes, 0, 1, 1, 1)
         read = PlanSource(survey.dataset, survey.plan, share, blocks, -1, NoPoints()).get_read_tasks(1)[0]
-        batch = to_microbatch(next(iter(read())).slice(0, share.microbatch_rows), survey.dataset.columns)
+        table: Any = next(iter(read()))
+        batch = to_microbatch(table.slice(0, share.microbatch_rows), survey.dataset.columns)
         reducer.Reducer(workload.model, 1)
-        workload.loss(workload.model, to_device(batch, self.device)).sum().backward()
+        workload.loss(workload.model, to_device(batch, self.device)).sum().backward()  # type: ignore[no-untyped-call]
         workload.optimizer.step()
         Staging(0, spec.ranks).prepare(workload)
         pipeline = Pipeline(survey.dataset, survey.plan, share, first_step=0, last_step=1, prefetch=1, attempt=-1,
@@ -223,7 +225,8 @@ class Rank:
                       self._staging, self._history, report, self._points.bound())
         return RankRun(
             attempt=assignment.attempt, share=self._share(assignment.rank), steps=spec.steps,
-            save_every=spec.save_every, device=self.device, workload=workload, progress=progress, pipeline=self._pipeline, reducer=gradients,
+            save_every=spec.save_every, device=self.device, workload=workload, progress=progress,
+            pipeline=self._pipeline, reducer=gradients,
             saver=saver, history=self._history, at=self._at, on_step=self._on_step,
         )
 

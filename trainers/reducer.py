@@ -11,6 +11,7 @@ import socket
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, TCPStore
 
 from trainers.errors import Interrupted
 
@@ -53,11 +54,11 @@ class Reducer:
         return float(total.item())
 
 
-def open_store(timeout_s: float) -> tuple[dist.TCPStore, str, int]:
+def open_store(timeout_s: float) -> tuple[TCPStore, str, int]:
     """A rendezvous store in this process, on a free port. Returns it with its host and port."""
     host = socket.gethostbyname(socket.gethostname())
     limit = datetime.timedelta(seconds=timeout_s)
-    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=limit)
+    store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=limit)
     return store, host, store.port
 
 
@@ -68,7 +69,7 @@ def join_group(attempt: int, rank: int, ranks: int, host: str, port: int, timeou
         return
     limit = datetime.timedelta(seconds=timeout_s)
     try:
-        store = dist.PrefixStore(f"attempt-{attempt}", dist.TCPStore(host, port, is_master=False, timeout=limit))
+        store = PrefixStore(f"attempt-{attempt}", TCPStore(host, port, is_master=False, timeout=limit))
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=limit)
     except RuntimeError as error:

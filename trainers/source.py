@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from ray.data import DataContext, Datasource
 from ray.data.block import BlockMetadata
@@ -68,7 +70,9 @@ def spans(share: Share, row_bytes: int, first_step: int, last_step: int, first_n
     return out
 
 
-def _read(dataset: Dataset, plan: Plan, share: Share, span: Span, attempt: int, points: KillPoints) -> Iterable[pa.Table]:
+def _read(
+    dataset: Dataset, plan: Plan, share: Share, span: Span, attempt: int, points: KillPoints
+) -> Iterable[pa.Table]:
     positions = share.positions(span.first_step, span.steps)
     ids = plan.sample_ids(positions)
     points.enter(attempt, "data", share.rank, None)
@@ -77,13 +81,13 @@ def _read(dataset: Dataset, plan: Plan, share: Share, span: Span, attempt: int, 
     yield table.append_column(POSITION, pa.array(positions)).append_column(SAMPLE_ID, pa.array(ids))
 
 
-class PlanSource(Datasource):  # type: ignore[misc]
+class PlanSource(Datasource):
     """One read task a span."""
 
     def __init__(
         self, dataset: Dataset, plan: Plan, share: Share, blocks: list[Span], attempt: int, points: KillPoints
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._reader: Callable[[Span], Callable[[], Iterable[pa.Table]]] = lambda span: functools.partial(
             _read, dataset, plan, share, span, attempt, points
         )
@@ -111,9 +115,9 @@ class Microbatch:
 
     positions: I64
     sample_ids: I64
-    columns: dict[str, np.ndarray]  # type: ignore[type-arg]
+    columns: dict[str, npt.NDArray[Any]]
 
-    def content(self) -> np.ndarray:  # type: ignore[type-arg]
+    def content(self) -> npt.NDArray[np.uint64]:
         """Content digests of the rows as they lie in memory; uint64[n]."""
         return sample_content_digests(self.columns)
 

@@ -42,7 +42,8 @@ def run(cluster: str, tmp_path: Path) -> Run:
     """Runs an experiment on `tiny` with the faults and settings given, in a folder of its own."""
 
     def run_it(
-        *faults: dict[str, Any], name: str = "run", notify: Callable[[Event], None] = lambda event: None, **settings: Any
+        *faults: dict[str, Any], name: str = "run", notify: Callable[[Event], None] = lambda event: None,
+        **settings: Any,
     ) -> Outcome:
         text = yaml.safe_dump({"run": {**TINY, **settings}, "faults": list(faults)})
         return run_experiment(parse_experiment(text, tmp_path / "experiment.yaml"), tmp_path / name, notify=notify)

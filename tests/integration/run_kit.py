@@ -7,9 +7,9 @@ from typing import Any
 
 from chaos.run import Outcome
 from storage.history import read_history
+from storage.log import CommitLog, Publish
 from storage.manifest import decode, manifest_path
 from storage.objects import LocalObjects
-from storage.log import CommitLog, Publish
 
 
 def events(folder: Path, role: str, event: str) -> list[dict[str, Any]]:

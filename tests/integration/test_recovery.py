@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.integration.run_kit import events, explain, invariant, kill, last_parts
 
 from chaos.run import Outcome
+from tests.integration.run_kit import events, explain, invariant, kill, last_parts
 
 
 def _valid(outcome: Outcome, *, restarts: int) -> None:
@@ -30,7 +30,8 @@ def test_two_kills_and_the_same_end_as_an_uninterrupted_run(run) -> None:  # typ
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(run) -> None:  # type: ignore[no-untyped-def]
     first, second, other = (run(name=n, seed=s, standbys=0) for n, s in (("a", 5), ("b", 5), ("c", 6)))
-    ids = [{(e["rank"], e["step"]): e["ids"] for e in events(o.folder, "worker", "step")} for o in (first, second, other)]
+    outcomes = (first, second, other)
+    ids = [{(e["rank"], e["step"]): e["ids"] for e in events(o.folder, "worker", "step")} for o in outcomes]
     assert ids[0] == ids[1] != ids[2]
     assert last_parts(first.folder) == last_parts(second.folder) != last_parts(other.folder)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tests.integration.conftest import TINY
 from tests.integration.run_kit import events, explain, kill
-
 from trainers.events import Chosen, DeathDetected, Event
 
 KILLPOINT = [str(Path(sys.executable).parent / "killpoint")]
@@ -108,7 +108,8 @@ def test_ctrl_c_leaves_nothing_behind_and_the_run_can_go_on(cluster: str, tmp_pa
     process = _command(cluster, str(experiment), "--output", str(folder))
     limit = time.monotonic() + 90
     while not list(folder.glob("store/log/00000003.json")):
-        assert time.monotonic() < limit and process.poll() is None
+        assert time.monotonic() < limit
+        assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, _err = process.communicate(timeout=60)

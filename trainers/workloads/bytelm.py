@@ -66,6 +66,8 @@ class Block(nn.Module):
 class ByteLM(nn.Module):
     """tokens: int64[n, context] → logits float[n, context, 256]."""
 
+    tokens_seen: torch.Tensor
+
     def __init__(self, width: int, layers: int, heads: int, context: int, dropout: float) -> None:
         super().__init__()
         self.token, self.place = nn.Embedding(VOCABULARY, width), nn.Embedding(context, width)
