@@ -1,8 +1,9 @@
-"""The parent of one worker process: sees with its own `waitpid` how the process ended, and records it.
+"""The witness of one worker process: sees how the process ended, and records it.
 
 Owns the observed half of invariant 10. Ray starts it in place of the interpreter (`py_executable`) as
-`python -S -E launcher.py ARGS…`; it runs `python ARGS…` as its child and ends with the same status. Standard
-library only, and everything slow happens after the fork, beside the child's own start.
+`python -S -E launcher.py ARGS…`; it runs `python ARGS…` and ends with the same status. The process is its child, and
+it waits for it with its own `waitpid`; or, where KILLPOINT_FORKSERVER names one, a child of the fork server, which
+passes the status of its own `waitpid` on. Standard library only, and what is slow happens beside the child's start.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ TYPE_CHECKING = False  # `typing` costs 10 ms
 if TYPE_CHECKING:
     from types import FrameType
 
+    from chaos.forkclient import Served
     from storage.history import History
 
 HISTORY_ENV = "KILLPOINT_HISTORY"
 RUN_ENV = "KILLPOINT_RUN"
+LAUNCHER_ENV = "KILLPOINT_LAUNCHER"  # the launcher's pid, for its worker: the parent may be the fork server
+_FORKSERVER_ENV = "KILLPOINT_FORKSERVER"
 _BLOCKED = (signal.SIGTERM, signal.SIGINT)
 _PR_SET_PDEATHSIG = 1
 
@@ -30,17 +34,49 @@ def py_executable() -> str:
     return f"{shlex.quote(sys.executable)} -S -E {shlex.quote(os.path.abspath(__file__))}"
 
 
+class Forked:
+    """A worker that is the launcher's own child."""
+
+    def __init__(self, mask: set[int | signal.Signals]) -> None:
+        launcher = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become_child(launcher, mask)
+
+    @property
+    def ticks(self) -> int | None:
+        """Its start time; there even if it has ended, since it is not waited for yet."""
+        from storage.process import start_ticks
+
+        return start_ticks(self.pid)
+
+    def send(self, number: int) -> None:
+        """Sends a signal. Not after `wait`: from then on the pid may be another process's."""
+        os.kill(self.pid, number)
+
+    def wait(self) -> int | None:
+        """The wait status."""
+        return os.waitpid(self.pid, 0)[1]
+
+
 def main() -> int:
-    """Runs the child, records its life, returns the exit status to end with."""
+    """Starts the worker, records its life, returns the exit status to end with."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
-    launcher = os.getpid()
-    child = os.fork()
-    if child == 0:
-        _become_child(launcher, before)
+    os.environ[LAUNCHER_ENV] = str(os.getpid())
+    child = _ask_fork_server(before) or Forked(before)
     _leave_process_group()
     _forward_sigterm_to(child)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return _watch(child)
+
+
+def _ask_fork_server(mask: set[int | signal.Signals]) -> Served | None:
+    path = os.environ.get(_FORKSERVER_ENV)
+    if not path:
+        return None
+    from chaos.forkclient import ask
+
+    return ask(path, sys.argv[1:], mask)
 
 
 def _become_child(launcher: int, mask: set[int | signal.Signals]) -> None:
@@ -72,28 +108,28 @@ def _leave_process_group() -> None:
         return
 
 
-def _forward_sigterm_to(child: int) -> None:
+def _forward_sigterm_to(child: Forked | Served) -> None:
     """Ctrl-C at a terminal reaches the launcher's group: it is the supervisor's to handle, never the worker's."""
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        os.kill(child, number)
+        child.send(number)
 
     signal.signal(signal.SIGTERM, forward)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _watch(child: int) -> int:
-    from storage.process import start_ticks
-
-    ticks = start_ticks(child)  # there even if the child has ended: it is not waited for yet
-    history = _open_history(child, ticks)
-    _, status = os.waitpid(child, 0)
-    # From here on the pid may be another process's.
+def _watch(child: Forked | Served) -> int:
+    ticks = child.ticks
+    history = _open_history(child.pid, ticks)
+    status = child.wait()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if status is None:
+        _complain(child.pid, "the fork server was gone first")
+        return 1
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if killed_by is None else None
     if history is not None:
-        _record_exit(history, child, ticks, killed_by, code)
+        _record_exit(history, child.pid, ticks, killed_by, code)
     return 128 + killed_by if killed_by is not None else os.WEXITSTATUS(status)
 
 
@@ -108,7 +144,7 @@ def _open_history(child: int, ticks: int | None) -> History | None:
         history.record("spawned", pid=child, start_ticks=ticks)
         return history
     except Exception as error:
-        _complain(child, error)
+        _complain(child, repr(error))
         return None
 
 
@@ -119,11 +155,11 @@ def _record_exit(
         history.record("exited", pid=child, start_ticks=ticks, signal=killed_by, code=code)
         history.close()
     except Exception as error:
-        _complain(child, error)
+        _complain(child, repr(error))
 
 
-def _complain(child: int, error: Exception) -> None:
-    print(f"killpoint launcher: the end of process {child} goes unrecorded: {error!r}", file=sys.stderr)
+def _complain(child: int, why: str) -> None:
+    print(f"killpoint launcher: the end of process {child} goes unrecorded: {why}", file=sys.stderr)
 
 
 if __name__ == "__main__":

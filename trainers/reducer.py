@@ -11,7 +11,7 @@ import socket
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from trainers.errors import Interrupted
 

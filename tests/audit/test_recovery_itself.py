@@ -90,3 +90,24 @@ def test_attempt_0_passes_points_of_recovery_when_it_starts(
     receipts = (replace(evidence.history.receipts[0], point=point, hit=hit),)
     struck = replace(evidence, history=replace(evidence.history, receipts=receipts))
     assert check(struck, [(1, Finding(Judgement.VALID))]).verdict == judgement
+
+
+def test_a_failure_of_attempt_0_before_its_first_step_is_no_recovery(tmp_path: Path, judged: Judge) -> None:
+    early = fault(0, 0, "rank", 1, "step.begin")
+    sim = Simulation(tmp_path / "run", Settings(faults=[early]))
+    sim.start()
+    sim.kill(early)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 9, "not_judged")
+
+
+def test_a_recovery_that_the_run_ended_in_did_not_fail(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0]))
+    sim.start()
+    sim.train(5)
+    sim.kill(F0)
+    sim.recover()
+    sim.finish(finished=False)
+    judged(sim.folder, 9, "not_judged")

@@ -226,3 +226,52 @@ def test_what_an_attempt_before_rejected_explains_it_too(tmp_path: Path, judged:
     sim.train(12)
     sim.finish()
     judged(sim.folder, 8, "valid")
+
+
+def test_a_rejection_of_the_very_save_that_was_needed(tmp_path: Path, judged: Judge) -> None:
+    """Steps 2, 4 and 6 are published, step 8 is in flight: 6 is needed, and 6 is rejected."""
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0], keep=99))
+    sim.start()
+    sim.train(7)
+    sim.train(9, publish=False)
+    sim.kill(F0)
+    sim.recover(reject=1)
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 8, "valid")
+
+
+def test_a_rejection_long_ago_explains_nothing(tmp_path: Path, judged: Judge) -> None:
+    """Attempt 1 rejects step 4 and publishes a step 4 and a step 6 of its own; attempt 2 goes back to step 2."""
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0, F1], keep=99))
+    sim.start()
+    sim.train(5)
+    sim.kill(F0)
+    sim.recover(reject=1)
+    sim.train(7)
+    sim.kill(F1)
+    sim.recover(take=2)
+    sim.train(12)
+    sim.finish()
+    judged(
+        sim.folder, 8, "invalid", "attempt 2 redid 5 steps from step 2", "the save of step 4 had to be there"
+    )
+
+
+def test_with_one_save_in_flight_the_attempts_own_start_is_the_bound(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0, F1], keep=99))
+    sim.start()
+    sim.train(5)
+    sim.kill(F0)
+    sim.recover()
+    sim.train(7, publish=False)
+    sim.kill(F1)
+    sim.recover(take=1)
+    sim.train(12)
+    sim.finish()
+    judged(
+        sim.folder,
+        8,
+        "invalid",
+        "at step 7 of attempt 1 step 4, from which attempt 1 started, had to be there",
+    )

@@ -113,3 +113,9 @@ def test_manifests_and_ledger_stay(tmp_path: Path, judged: Judge, path: str) -> 
 
 def test_nothing_retired_is_not_judged(tmp_path: Path, judged: Judge) -> None:
     judged(done(trained(tmp_path)), 7, "not_judged", "nothing was retired")
+
+
+def test_damage_is_no_removal(tmp_path: Path, judged: Judge) -> None:
+    sim = trained(tmp_path)
+    sim.damage("shards/s00000006-a0000-r0001.safetensors")
+    judged(done(sim), 7, "not_judged")

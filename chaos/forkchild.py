@@ -1,0 +1,150 @@
+"""What a forked child does to be the process that `python SCRIPT ARGS…` would have been."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import io
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+
+from chaos.forkclient import Request
+
+_PR_SET_PDEATHSIG = 1
+_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+
+
+@dataclass
+class Interpreter:
+    """What a fresh interpreter of this installation has of its own, whatever its environment says.
+
+    paths: standard library and site-packages. added: variables that the preloaded modules have set.
+    """
+
+    paths: list[str]
+    before: dict[str, str]
+    added: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def before_preloading(cls) -> Interpreter:
+        """Call it first: what is in the environment now is not the modules' doing."""
+        given = _python_path(os.environ)
+        paths = [path for path in sys.path[1:] if os.path.abspath(path) not in given]
+        return cls(paths, dict(os.environ))
+
+    def after_preloading(self) -> None:
+        """Keeps what the modules have set: importing them in the child would set it too."""
+        self.added = {key: value for key, value in os.environ.items() if key not in self.before}
+
+
+@dataclass(frozen=True)
+class Child:
+    """One child. `group`: the process group its launcher led; Ray kills it to kill the worker."""
+
+    request: Request
+    descriptors: list[int]
+    launcher: int
+    group: int | None
+    server: int
+
+    def join_group(self, pid: int) -> None:
+        """Called on both sides of the fork, so that it is done before either goes on.
+
+        A group of another session cannot be joined; then the child is killed through its launcher only.
+        """
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid if self.group is None else self.group)
+
+
+def become(child: Child, interpreter: Interpreter) -> None:
+    """Runs the script. Its exceptions and its exit are this process's own."""
+    request = child.request
+    _die_with(child.server)
+    child.join_group(0)
+    _take_limits(child.launcher)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    for target, descriptor in enumerate(child.descriptors):
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    os.chdir(request.folder)
+    os.umask(request.umask)
+    _take_environment(request.environment, interpreter)
+    _open_streams(request.unbuffered or bool(request.environment.get("PYTHONUNBUFFERED")))
+    _settle_libraries(request.environment)
+    signal.pthread_sigmask(signal.SIG_SETMASK, request.blocked)
+    gc.enable()
+    _run(request.arguments, interpreter)
+
+
+def _die_with(server: int) -> None:
+    """The end of a child that outlived the server would be seen by nobody."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != server:
+        os._exit(127)
+
+
+def _take_limits(launcher: int) -> None:
+    """Ray's node process raises limits and passes them on; the server was not started by it."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, launcher))
+    for limit in _LIMITS:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(limit, resource.prlimit(launcher, limit))
+
+
+def _take_environment(environment: dict[str, str], interpreter: Interpreter) -> None:
+    os.environ.clear()
+    os.environ.update({**interpreter.added, **environment})
+
+
+def _open_streams(unbuffered: bool) -> None:
+    """Standard output and error as at the start of an interpreter: whether they are a terminal is known only now."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        old: io.TextIOWrapper = getattr(sys, name)
+        raw = io.FileIO(number, "w", closefd=False)
+        lines = number == 2 or unbuffered or raw.isatty()
+        buffer = raw if unbuffered else io.BufferedWriter(raw)
+        new = io.TextIOWrapper(
+            buffer,  # type: ignore[arg-type]  # an interpreter with -u does the same
+            encoding=old.encoding, errors=old.errors, line_buffering=lines, write_through=unbuffered,
+        )  # fmt: skip
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
+
+
+def _settle_libraries(environment: dict[str, str]) -> None:
+    """What libraries draw or read when they are imported, which here was long ago. `random` sees to itself."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        numpy.random.seed()
+    threads = environment.get("OMP_NUM_THREADS", "")
+    if torch is not None and threads.isdecimal() and int(threads):
+        torch.set_num_threads(int(threads))
+
+
+def _run(arguments: list[str], interpreter: Interpreter) -> None:
+    script = arguments[0]
+    sys.argv, sys.orig_argv = list(arguments), [sys.executable, *arguments]
+    folder = os.path.dirname(os.path.realpath(script))
+    sys.path[:] = list(dict.fromkeys([folder, *_python_path(os.environ), *interpreter.paths]))
+    main = ModuleType("__main__")
+    loader = SourceFileLoader("__main__", script)
+    vars(main).update(__file__=script, __loader__=loader, __cached__=None, __builtins__=__builtins__)
+    sys.modules["__main__"] = main
+    with io.open_code(os.path.abspath(script)) as file:
+        code = compile(file.read(), script, "exec", dont_inherit=True)
+    exec(code, vars(main))
+
+
+def _python_path(environment: Mapping[str, str]) -> list[str]:
+    """The entries of PYTHONPATH as an interpreter takes them: absolute, an empty one for the working folder."""
+    value = environment.get("PYTHONPATH", "")
+    return [os.path.abspath(entry) for entry in value.split(os.pathsep)] if value else []
