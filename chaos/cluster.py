@@ -19,6 +19,12 @@ _SHUTDOWN_S = 5.0
 _CONNECT_S = 5.0
 
 
+def owns_ray() -> bool:
+    """Whether `ray_cluster` would start a local Ray, and not use one that is there already."""
+    ray = sys.modules.get("ray")  # importing it takes long, and nothing imported it if it is initialized
+    return not os.environ.get("RAY_ADDRESS") and (ray is None or not ray.is_initialized())
+
+
 @contextmanager
 def ray_cluster(cpus: int, interrupts: Interrupts) -> Iterator[None]:
     """Ray at RAY_ADDRESS, else a local one with at least `cpus` CPUs. Raises RayUnreachable.
@@ -33,6 +39,7 @@ def ray_cluster(cpus: int, interrupts: Interrupts) -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS")
     if address:
         _require_listener(address)
+    others = psutil.Process().children()
     with interrupts.deferred():
         _connect(cpus, address)
         interrupts.install()
@@ -40,7 +47,7 @@ def ray_cluster(cpus: int, interrupts: Interrupts) -> Iterator[None]:
         yield
     finally:
         with interrupts.held_off():
-            _disconnect()
+            _disconnect(others)
 
 
 @contextmanager
@@ -102,11 +109,11 @@ def silence_worker_deaths() -> None:
     ray._private.worker.print_to_stdstream = lambda *_args, **_kwargs: None
 
 
-def _disconnect() -> None:
-    """Shuts Ray down and makes sure that nothing that this process had started is left."""
+def _disconnect(others: list[psutil.Process]) -> None:
+    """Shuts Ray down and makes sure that nothing that this process had started is left, but for `others`."""
     import ray
 
-    started = psutil.Process().children(recursive=True)
+    started = [child for child in psutil.Process().children(recursive=True) if child not in others]
     ray.shutdown()
     _gone, left = psutil.wait_procs(started, timeout=_SHUTDOWN_S)
     for process in left:

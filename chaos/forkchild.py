@@ -57,10 +57,15 @@ class Child:
     def join_group(self, pid: int) -> None:
         """Called on both sides of the fork, so that it is done before either goes on.
 
-        A group of another session cannot be joined; then the child is killed through its launcher only.
+        A group of another session cannot be joined. Then the child leads its own, and never stays in the server's:
+        whoever kills a worker's group must not meet the process that started the server there.
         """
         with contextlib.suppress(OSError):
-            os.setpgid(pid, pid if self.group is None else self.group)
+            if self.group is not None:
+                os.setpgid(pid, self.group)
+                return
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
 
 
 def become(child: Child, interpreter: Interpreter) -> None:
@@ -92,9 +97,12 @@ def _die_with(server: int) -> None:
 
 
 def _take_limits(launcher: int) -> None:
-    """Ray's node process raises limits and passes them on; the server was not started by it."""
+    """What processes inherit. Ray's node process sets some of it, and the server was not started by it."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, launcher))
+    with contextlib.suppress(OSError), open(f"/proc/{launcher}/oom_score_adj") as theirs:
+        with open("/proc/self/oom_score_adj", "w") as ours:
+            ours.write(theirs.read())
     for limit in _LIMITS:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, resource.prlimit(launcher, limit))
@@ -113,7 +121,7 @@ def _open_streams(unbuffered: bool) -> None:
         lines = number == 2 or unbuffered or raw.isatty()
         buffer = raw if unbuffered else io.BufferedWriter(raw)
         new = io.TextIOWrapper(
-            buffer,  # type: ignore[arg-type]  # an interpreter with -u does the same
+            buffer,  # raw, as with -u
             encoding=old.encoding, errors=old.errors, line_buffering=lines, write_through=unbuffered,
         )  # fmt: skip
         setattr(sys, name, new)

@@ -155,6 +155,8 @@ class Server:
         self._watch(connection, partial(self._receive, client))
 
     def _receive(self, client: _Client) -> Child | None:
+        if not client.open:  # closed by what was seen in the same moment
+            return None
         try:
             data, descriptors, _flags, _address = socket.recv_fds(client.connection, 1 << 16, 3)
         except ConnectionError:

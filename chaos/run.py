@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.cluster import ray_cluster, stdout_on_stderr
+from chaos.cluster import owns_ray, ray_cluster, stdout_on_stderr
 from chaos.controller import Controller
 from chaos.errors import ChaosError, ExperimentError, Problem, RunFinished
 from chaos.experiment import Experiment, load_experiment
 from chaos.faults import InjectedFault
+from chaos.forkclient import FORKSERVER_ENV
+from chaos.forkserver import ForkServer
 from chaos.interrupts import Interrupts
 from chaos.launcher import py_executable
 from chaos.runfolder import EXPERIMENT, HISTORY, VERDICT, Recorded, create, heads, new_run_id, read_recorded
@@ -168,6 +170,7 @@ class _Conduct:
     def _supervise(self, history: History, stack: ExitStack) -> None:
         spec, faults = self._spec, self._experiment.faults
         stack.enter_context(stdout_on_stderr())
+        environment = _fork_server(self._experiment.run.fork_workers, stack)
         stack.enter_context(ray_cluster(spec.ranks + spec.standbys + _HELPERS, self._interrupts))
         from trainers.supervisor import Supervisor  # imports torch
 
@@ -182,7 +185,8 @@ class _Conduct:
             self._notify(event)
 
         supervisor = Supervisor(
-            spec, points=striker, notify=notify, history=history, py_executable=py_executable()
+            spec, points=striker, notify=notify, history=history, py_executable=py_executable(),
+            environment=environment,
         )
         stack.callback(self._end, supervisor.close, striker)
         stack.enter_context(controller)
@@ -196,6 +200,20 @@ class _Conduct:
         with self._interrupts.held_off():
             close()
             striker.flush()
+
+
+def _fork_server(wanted: bool, stack: ExitStack) -> dict[str, str]:
+    """Variables that tell launchers where the fork server is, which imports while Ray starts; empty for nowhere.
+
+    One is started only along with a Ray of this command's own: its workers end with it, and on any other cluster they
+    must outlive a supervisor that is killed. Whoever owns that cluster may name a server that lasts as long.
+    """
+    given = os.environ.get(FORKSERVER_ENV, "")
+    if not wanted or given:
+        return {FORKSERVER_ENV: given if wanted else ""}
+    if owns_ray():
+        return stack.enter_context(ForkServer()).environment
+    return {FORKSERVER_ENV: ""}
 
 
 def _close(history: History, folder: Path) -> str | None:
@@ -236,7 +254,7 @@ def _placed(experiment: Experiment) -> str:
 
 
 def _spec(experiment: Experiment, run: str, folder: Path, workload: str) -> TrainingSpec:
-    settings = experiment.run.model_dump(exclude={"workload", "config", "threads_per_rank"})
+    settings = experiment.run.model_dump(exclude={"workload", "config", "threads_per_rank", "fork_workers"})
     return TrainingSpec(
         run=run,
         folder=folder,

@@ -41,6 +41,7 @@ class RunSettings(_Model):
     recovery_deadline_s: Seconds = 60.0
     unavailable_deadline_s: Seconds = 10.0
     kill_suspects: bool = True
+    fork_workers: bool = True
 
 
 class AtSettings(_Model):

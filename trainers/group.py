@@ -8,7 +8,7 @@ ends them first. Ray Data's tasks use CPUs outside the placement group.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,13 +57,14 @@ class Group:
 
     def __init__(
         self, spec: TrainingSpec, points: KillPoints, notify: Callable[[Event], None], history: History,
-        py_executable: str | None,
+        py_executable: str | None, environment: Mapping[str, str] | None = None,
     ) -> None:
         self._spec, self._points, self._notify, self._history = spec, points, notify, history
         self.namespace = f"killpoint-{spec.run}"
         self._owner = f"{history.process.pid}-{history.process.start_ticks}"
         variables = {"KILLPOINT_HISTORY": str(spec.folder / "history"), "KILLPOINT_RUN": spec.run,
-                     "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
+                     "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+                     **(environment or {})}
         self._environment: dict[str, Any] = {"env_vars": variables}
         if py_executable is not None:
             self._environment["py_executable"] = py_executable

@@ -2,6 +2,9 @@
 
 Starting costs the same whatever remains: the stream is a chain of datasets of a few blocks each. Prefetched is
 not consumed: the cursor moves in the loop, never here.
+
+After a restart the first steps are the lead: the rank runs the same read function itself, while Ray Data, whose
+tasks may have to wait for new worker processes, starts up behind it.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ from trainers.dataset import Dataset
 from trainers.errors import DatasetError, Interrupted
 from trainers.plan import Plan
 from trainers.points import KillPoints
-from trainers.source import Microbatch, PlanSource, Share, spans, to_microbatch
+from trainers.source import Microbatch, PlanSource, Share, Span, read_span, spans, to_microbatch
 
 _BLOCKS_A_DATASET = 16
 _MEMORY_BYTES = 256 << 20  # bounds how far Ray Data itself runs ahead, per rank
 _POLL_S = 0.2
+_LEAD_STEPS, _LEAD_BYTES = 8, 4 << 20
 
 
 @dataclass(frozen=True)
@@ -46,26 +50,39 @@ class Pipeline:
 
     def __init__(
         self, dataset: Dataset, plan: Plan, share: Share, *, first_step: int, last_step: int, prefetch: int,
-        attempt: int, points: KillPoints,
+        attempt: int, points: KillPoints, lead: bool = False,
     ) -> None:
+        """Nothing is read before `start`. `lead`: the rank reads the first few steps itself."""
         self._dataset, self._plan, self._share = dataset, plan, share
         self.first_step, self._last_step = first_step, last_step
         self._prefetch, self._attempt, self._points = prefetch, attempt, points
         self._ready: queue.Queue[Microbatch | BaseException] = queue.Queue(maxsize=max(1, prefetch))
         self._closed = threading.Event()
         self._started = time.monotonic()
+        step_bytes = share.rows * dataset.row_bytes
+        lead_steps = min(_LEAD_STEPS, max(1, _LEAD_BYTES // step_bytes), last_step - first_step) if lead else 0
+        self._lead = self._read_here(lead_steps)
+        self._stream_from = first_step + lead_steps
         self._wait_s = self._prepare_s = 0.0
         self._produced = self._consumed = 0
         self._thread = threading.Thread(target=self._produce, name="pipeline", daemon=True)
-        self._thread.start()
+
+    def start(self) -> None:
+        """Starts the stream, or leaves that to the lead: it does so once its first step has been consumed."""
+        if self._stream_from == self.first_step:
+            self._start_stream()
+
+    def _start_stream(self) -> None:
+        if not self._thread.ident:
+            self._thread.start()
 
     def next(self) -> Microbatch:
         """The next microbatch. Raises what the stream raised, or Interrupted after close()."""
         started = time.monotonic()
-        while True:
+        item: Microbatch | BaseException | None = next(self._lead, None)
+        while item is None:
             try:
                 item = self._ready.get(timeout=_POLL_S)
-                break
             except queue.Empty:
                 if self._closed.is_set():
                     raise Interrupted("the input pipeline was closed while a batch was awaited") from None
@@ -103,8 +120,20 @@ class Pipeline:
                 continue
         return False
 
+    def _read_here(self, steps: int) -> Iterator[Microbatch]:
+        """The lead, one step at a time, through the function that Ray Data's tasks run."""
+        for step in range(self.first_step, self.first_step + steps):
+            if step > self.first_step or steps == 1:
+                self._start_stream()
+            started = time.monotonic()
+            table = read_span(self._dataset, self._plan, self._share, Span(0, step, 1))
+            self._prepare_s += time.monotonic() - started
+            for row in range(0, self._share.rows, self._share.microbatch_rows):
+                self._produced += 1
+                yield to_microbatch(table.slice(row, self._share.microbatch_rows), self._dataset.columns)
+
     def _microbatches(self) -> Iterator[Microbatch]:
-        step, number = self.first_step, 1
+        step, number = self._stream_from, 1
         while step < self._last_step and not self._closed.is_set():
             blocks = spans(self._share, self._dataset.row_bytes, step, self._last_step, number, _BLOCKS_A_DATASET)
             source = PlanSource(self._dataset, self._plan, self._share, blocks, self._attempt, self._points)

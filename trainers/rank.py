@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -30,7 +29,7 @@ from trainers.plan import Plan
 from trainers.points import KillPoints, NoPoints
 from trainers.reports import Outcome, SaveReport, Vote
 from trainers.saver import Saver, SaverIdentity
-from trainers.source import PlanSource, Share, spans, to_microbatch
+from trainers.source import Share, Span, read_span, to_microbatch
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec, code_digest
 from trainers.staging import Staging, as_tensor
 from trainers.state import Progress, live_digests, restore, seed_everything
@@ -88,9 +87,7 @@ class Rank:
         share = self._share(0)
         workload = build(spec.workload, spec.workload_config)
         workload.model.to(self.device)
-        blocks = spans(share, survey.dataset.row_bytes, 0, 1, 1, 1)
-        read = PlanSource(survey.dataset, survey.plan, share, blocks, -1, NoPoints()).get_read_tasks(1)[0]
-        table: Any = next(iter(read()))
+        table = read_span(survey.dataset, survey.plan, share, Span(0, 0, 1))
         batch = to_microbatch(table.slice(0, share.microbatch_rows), survey.dataset.columns)
         reducer.Reducer(workload.model, 1)
         workload.loss(workload.model, to_device(batch, self.device)).sum().backward()  # type: ignore[no-untyped-call]
@@ -98,6 +95,7 @@ class Rank:
         Staging(0, spec.ranks).prepare(workload)
         pipeline = Pipeline(survey.dataset, survey.plan, share, first_step=0, last_step=1, prefetch=1, attempt=-1,
                             points=NoPoints())
+        pipeline.start()
         with contextlib.suppress(Exception):
             pipeline.next()
         pipeline.close()
@@ -214,6 +212,7 @@ class Rank:
         self._at("recover.restored")
         if self._pipeline is None:
             raise StateError("no input pipeline was started for this attempt")
+        self._pipeline.start()
         self._at("recover.pipeline")
         self._loaded = None
         self.step = progress.step
@@ -256,7 +255,10 @@ class Rank:
         self._pipeline = Pipeline(
             assignment.survey.dataset, assignment.survey.plan, self._share(assignment.rank), first_step=first_step,
             last_step=spec.steps, prefetch=spec.prefetch_batches, attempt=assignment.attempt, points=self._points,
+            lead=assignment.attempt > 0,
         )
+        if assignment.attempt == 0:
+            self._pipeline.start()  # nothing else is urgent yet; after a restart joining and loading come first
 
     def _leave(self) -> None:
         reducer.leave_group()

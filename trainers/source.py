@@ -70,15 +70,20 @@ def spans(share: Share, row_bytes: int, first_step: int, last_step: int, first_n
     return out
 
 
+def read_span(dataset: Dataset, plan: Plan, share: Share, span: Span) -> pa.Table:
+    """The rows of a span in plan order, content columns first, then positions and sample ids."""
+    positions = share.positions(span.first_step, span.steps)
+    ids = plan.sample_ids(positions)
+    table = read_samples(dataset, ids)
+    return table.append_column(POSITION, pa.array(positions)).append_column(SAMPLE_ID, pa.array(ids))
+
+
 def _read(
     dataset: Dataset, plan: Plan, share: Share, span: Span, attempt: int, points: KillPoints
 ) -> Iterable[pa.Table]:
-    positions = share.positions(span.first_step, span.steps)
-    ids = plan.sample_ids(positions)
     points.enter(attempt, "data", share.rank, None)
     points.at("data.read", span.number)
-    table = read_samples(dataset, ids)
-    yield table.append_column(POSITION, pa.array(positions)).append_column(SAMPLE_ID, pa.array(ids))
+    yield read_span(dataset, plan, share, span)
 
 
 class PlanSource(Datasource):

@@ -7,7 +7,7 @@ supervisor decides nothing that the commit log does not decide: fenced off by an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -49,12 +49,12 @@ class Supervisor:
 
     def __init__(
         self, spec: TrainingSpec, *, points: KillPoints, notify: Callable[[Event], None], history: History,
-        py_executable: str | None,
+        py_executable: str | None, environment: Mapping[str, str] | None = None,
     ) -> None:
         self._spec, self._points, self._notify, self._history = spec, points, notify, history
         self._objects = LocalObjects(spec.folder / "store")
         self._log = CommitLog(self._objects, spec.run, points)
-        self._group = Group(spec, points, notify, history, py_executable)
+        self._group = Group(spec, points, notify, history, py_executable, environment)
         self._attempt = 0
         self._survey: Survey | None = None
         self._told: dict[str, int] = {}

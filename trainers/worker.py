@@ -30,9 +30,9 @@ GROUPS = {"control": 4, "hold": 1}
 
 
 def member_of(history: History) -> Member:
-    """This process as others must know it; its parent is the launcher that will see how it ends."""
-    parent, process = os.getppid(), current_process()
-    launcher = history_name("launcher", ProcessId(process.host, parent, start_ticks(parent) or 0))
+    """This process as others must know it, and the launcher that will see how it ends."""
+    witness, process = int(os.environ.get("KILLPOINT_LAUNCHER", os.getppid())), current_process()
+    launcher = history_name("launcher", ProcessId(process.host, witness, start_ticks(witness) or 0))
     return Member(process, history.name, ray.get_runtime_context().get_node_id(), launcher)
 
 

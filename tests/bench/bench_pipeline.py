@@ -28,6 +28,7 @@ def first_batch_s(first_step: int, last_step: int) -> float:
     started = time.perf_counter()
     pipeline = Pipeline(dataset, plan, Share(0, 2, 16, 2), first_step=first_step, last_step=last_step, prefetch=2,
                         attempt=0, points=NoPoints())
+    pipeline.start()
     pipeline.next()
     elapsed = time.perf_counter() - started
     pipeline.close()

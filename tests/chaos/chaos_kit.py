@@ -30,10 +30,12 @@ class FakeSupervisor:
     behaviour = "finish"
 
     def __init__(
-        self, spec: Any, *, points: Any, notify: Callable[[Any], None], history: Any, py_executable: str
+        self, spec: Any, *, points: Any, notify: Callable[[Any], None], history: Any, py_executable: str,
+        environment: Any,
     ):
         self.spec, self.points, self.notify, self.history = spec, points, notify, history
         assert "launcher.py" in py_executable
+        assert list(environment) == ["KILLPOINT_FORKSERVER"]
 
     def run(self) -> None:
         print(NOISE)
@@ -107,6 +109,16 @@ def verdict_json(verdict: str = "valid") -> dict[str, Any]:
     }  # fmt: skip
 
 
+class NoForkServer:
+    environment = {"KILLPOINT_FORKSERVER": "/nowhere"}  # noqa: RUF012
+
+    def __enter__(self) -> NoForkServer:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        return
+
+
 @contextmanager
 def _no_cluster(*_args: object) -> Iterator[None]:
     yield
@@ -119,6 +131,7 @@ def install(behaviour: str = "finish", verdict: str = "valid") -> None:
     vars(audit)["audit_run"] = lambda folder, dataset=None: FakeVerdict(folder, verdict)
     sys.modules["trainers.supervisor"], sys.modules["chaos.audit"] = supervisor, audit
     chaos.run.ray_cluster = _no_cluster  # type: ignore[assignment]
+    chaos.run.ForkServer = NoForkServer  # type: ignore[assignment,misc]
 
 
 @contextmanager
@@ -126,11 +139,12 @@ def uninstalled() -> Iterator[None]:
     """Whatever is put in place in the block is gone after it."""
     names, cluster = ("trainers.supervisor", "chaos.audit"), chaos.run.ray_cluster
     before = {name: sys.modules[name] for name in names if name in sys.modules}
+    fork_server = chaos.run.ForkServer
     CLOSED.clear()
     try:
         yield
     finally:
-        chaos.run.ray_cluster = cluster
+        chaos.run.ray_cluster, chaos.run.ForkServer = cluster, fork_server  # type: ignore[misc]
         for name in names:
             sys.modules.pop(name, None)
         sys.modules.update(before)
