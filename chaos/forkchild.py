@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
+from pathlib import Path
 from types import ModuleType
 
 from chaos.forkclient import Request
@@ -46,7 +47,7 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Child:
-    """One child. `group`: the process group its launcher led; Ray kills it to kill the worker."""
+    """One child. `descriptors`: 0, 1, 2 and the gate, at which it waits. `group`: the process group its launcher led; Ray kills it to kill the worker."""
 
     request: Request
     descriptors: list[int]
@@ -76,7 +77,7 @@ def become(child: Child, interpreter: Interpreter) -> None:
     _take_limits(child.launcher)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    for target, descriptor in enumerate(child.descriptors):
+    for target, descriptor in enumerate(child.descriptors[:3]):
         os.dup2(descriptor, target)
         os.close(descriptor)
     os.chdir(request.folder)
@@ -86,6 +87,8 @@ def become(child: Child, interpreter: Interpreter) -> None:
     _settle_libraries(request.environment)
     signal.pthread_sigmask(signal.SIG_SETMASK, request.blocked)
     gc.enable()
+    os.read(child.descriptors[3], 1)  # until the launcher, or its end, closes the pipe
+    os.close(child.descriptors[3])
     _run(request.arguments, interpreter)
 
 
@@ -100,9 +103,9 @@ def _take_limits(launcher: int) -> None:
     """What processes inherit. Ray's node process sets some of it, and the server was not started by it."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, launcher))
-    with contextlib.suppress(OSError), open(f"/proc/{launcher}/oom_score_adj") as theirs:
-        with open("/proc/self/oom_score_adj", "w") as ours:
-            ours.write(theirs.read())
+    with contextlib.suppress(OSError):
+        badness = Path(f"/proc/{launcher}/oom_score_adj").read_text("ascii")
+        Path("/proc/self/oom_score_adj").write_text(badness, "ascii")
     for limit in _LIMITS:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, resource.prlimit(launcher, limit))
@@ -118,7 +121,7 @@ def _open_streams(unbuffered: bool) -> None:
     for name, number in (("stdout", 1), ("stderr", 2)):
         old: io.TextIOWrapper = getattr(sys, name)
         raw = io.FileIO(number, "w", closefd=False)
-        lines = number == 2 or unbuffered or raw.isatty()
+        lines = not unbuffered and (number == 2 or raw.isatty())
         buffer = raw if unbuffered else io.BufferedWriter(raw)
         new = io.TextIOWrapper(
             buffer,  # raw, as with -u

@@ -1,7 +1,8 @@
 """Asking the fork server for a process: the launcher's side, and what both sides say to each other.
 
 Standard library only, and little of it: it runs in every launcher before the worker exists. A request is a length, a
-JSON text and the descriptors 0, 1 and 2; the answers are who the process is, with a pidfd, and later its wait status.
+JSON text and the descriptors 0, 1, 2 and the gate, a pipe at whose end the process waits before it begins; the
+answers are who the process is, with a pidfd, and later its wait status.
 """
 
 from __future__ import annotations
@@ -44,12 +45,20 @@ class Request:
 
 @dataclass(frozen=True)
 class Served:
-    """A worker whose parent is the fork server. `descriptor`, a pidfd, means it even after its pid is another's."""
+    """A worker whose parent is the fork server. `descriptor`, a pidfd, means it even after its pid is another's.
+
+    gate: the launcher's end of the pipe.
+    """
 
     pid: int
     ticks: int
     descriptor: int
     connection: socket.socket
+    gate: int
+
+    def release(self) -> None:
+        """Lets it begin; from now on somebody may kill its process group."""
+        os.close(self.gate)
 
     def send(self, number: int) -> None:
         """Sends a signal; without effect if the process has ended."""
@@ -75,29 +84,35 @@ def ask(path: str, arguments: list[str], blocked: set[int | signal.Signals]) -> 
     if not arguments or arguments[0].startswith("-"):
         return None  # `-c`, `-m` and options that a running interpreter cannot take
     connection = socket.socket(socket.AF_UNIX)
+    theirs, ours = os.pipe()
     try:
         umask = os.umask(0o077)
         os.umask(umask)
         mask = [int(number) for number in blocked]
         request = Request(arguments, unbuffered, dict(os.environ), os.getcwd(), umask, mask)
-        return _asked(connection, path, request.to_json())
+        who, descriptor = _asked(connection, path, request, theirs)
+        return Served(*who, descriptor, connection, ours)
     except OSError as error:
         connection.close()
+        os.close(ours)
         print(f"killpoint launcher: no fork server at {path} ({error}); starting python", file=sys.stderr)
         return None
+    finally:
+        os.close(theirs)
 
 
-def _asked(connection: socket.socket, path: str, request: bytes) -> Served:
+def _asked(connection: socket.socket, path: str, request: Request, gate: int) -> tuple[tuple[int, int], int]:
+    text = request.to_json()
     connection.settimeout(_ANSWER_S)
     connection.connect(path)
-    socket.send_fds(connection, [LENGTH.pack(len(request))], [0, 1, 2])
-    connection.sendall(request)
+    socket.send_fds(connection, [LENGTH.pack(len(text))], [0, 1, 2, gate])
+    connection.sendall(text)
     answer, descriptors, _flags, _address = socket.recv_fds(connection, STARTED.size, 1)
     if len(answer) != STARTED.size or len(descriptors) != 1:
         raise ConnectionError("it closed the connection")
     connection.settimeout(None)
     pid, ticks = STARTED.unpack(answer)
-    return Served(pid, ticks, descriptors[0], connection)
+    return (pid, ticks), descriptors[0]
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

@@ -158,7 +158,7 @@ class Server:
         if not client.open:  # closed by what was seen in the same moment
             return None
         try:
-            data, descriptors, _flags, _address = socket.recv_fds(client.connection, 1 << 16, 3)
+            data, descriptors, _flags, _address = socket.recv_fds(client.connection, 1 << 16, 4)
         except ConnectionError:
             data, descriptors = b"", []
         client.descriptors += descriptors
@@ -173,7 +173,7 @@ class Server:
 
     def _fork(self, client: _Client, request: Request) -> Child | None:
         threads = os.listdir("/proc/self/task")
-        if len(threads) != 1 or len(client.descriptors) != 3:
+        if len(threads) != 1 or len(client.descriptors) != 4:
             print(f"killpoint fork server: refused, with {len(threads)} threads", file=sys.stderr)
             self._hung_up(client)
             return None

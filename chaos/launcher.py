@@ -50,6 +50,9 @@ class Forked:
 
         return start_ticks(self.pid)
 
+    def release(self) -> None:
+        """It has begun already, with the start of an interpreter: whoever could kill it does not know it yet."""
+
     def send(self, number: int) -> None:
         """Sends a signal. Not after `wait`: from then on the pid may be another process's."""
         os.kill(self.pid, number)
@@ -65,6 +68,7 @@ def main() -> int:
     os.environ[LAUNCHER_ENV] = str(os.getpid())
     child = _ask_fork_server(before) or Forked(before)
     _leave_process_group()
+    child.release()
     _forward_sigterm_to(child)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return _watch(child)

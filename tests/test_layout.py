@@ -10,6 +10,10 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+import yaml
+from pydantic import BaseModel
+
+from chaos.schema import AtSettings, FaultSettings, RunSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("chaos", "trainers", "storage")
@@ -146,6 +150,22 @@ def test_the_example_is_short() -> None:
     texts = re.findall(r"^<!-- example: \S+ -->\n```\w+\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
     assert len(texts) == 2
     assert sum(len(text.splitlines()) for text in texts) < EXAMPLE_LINES
+
+
+@pytest.mark.parametrize(
+    ("model", "prefix"), [(RunSettings, ""), (FaultSettings, ""), (AtSettings, "at.")], ids=lambda each: str(each)
+)
+def test_every_field_of_an_experiment_file_is_described(model: type[BaseModel], prefix: str) -> None:
+    rows = re.findall(r"^\| (`[^|]*`) \|", README, re.MULTILINE)
+    described = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    assert {f"{prefix}{name}" for name in model.model_fields if name != "at"} <= described
+
+
+def test_defaults_are_those_of_the_description() -> None:
+    for name, default in re.findall(r"^\| `(\w+)` \| `?([^`|]+)`? \|", README, re.MULTILINE):
+        field = RunSettings.model_fields.get(name)
+        if field is not None and default not in ("required", "{}"):
+            assert yaml.safe_load(default) == field.default, name
 
 
 def test_links_lead_somewhere() -> None:

@@ -106,7 +106,7 @@ class Supervisor:
         ranks = [self._group.ranks[rank] for rank in range(self._spec.ranks)]
         for rank, process in enumerate(ranks):
             try:
-                self._group.introduce(process, "worker", rank, attempt)
+                self._group.introduce(process, "rank", rank, attempt)
             except RayError as error:
                 process.rank = rank
                 raise AttemptFailed([Lost(process, "actor_died", str(error).splitlines()[0])], {}) from error

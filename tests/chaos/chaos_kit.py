@@ -131,7 +131,7 @@ def install(behaviour: str = "finish", verdict: str = "valid") -> None:
     vars(audit)["audit_run"] = lambda folder, dataset=None: FakeVerdict(folder, verdict)
     sys.modules["trainers.supervisor"], sys.modules["chaos.audit"] = supervisor, audit
     chaos.run.ray_cluster = _no_cluster  # type: ignore[assignment]
-    chaos.run.ForkServer = NoForkServer  # type: ignore[assignment,misc]
+    vars(chaos.run)["ForkServer"] = NoForkServer
 
 
 @contextmanager
@@ -139,12 +139,12 @@ def uninstalled() -> Iterator[None]:
     """Whatever is put in place in the block is gone after it."""
     names, cluster = ("trainers.supervisor", "chaos.audit"), chaos.run.ray_cluster
     before = {name: sys.modules[name] for name in names if name in sys.modules}
-    fork_server = chaos.run.ForkServer
+    fork_server = vars(chaos.run)["ForkServer"]
     CLOSED.clear()
     try:
         yield
     finally:
-        chaos.run.ray_cluster, chaos.run.ForkServer = cluster, fork_server  # type: ignore[misc]
+        chaos.run.ray_cluster, vars(chaos.run)["ForkServer"] = cluster, fork_server
         for name in names:
             sys.modules.pop(name, None)
         sys.modules.update(before)

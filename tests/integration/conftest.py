@@ -14,6 +14,8 @@ import yaml
 
 from chaos.cluster import silence_worker_deaths
 from chaos.experiment import parse_experiment
+from chaos.forkclient import FORKSERVER_ENV
+from chaos.forkserver import ForkServer
 from chaos.run import Outcome, run_experiment
 from trainers.events import Event
 
@@ -26,15 +28,17 @@ TINY = {
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[str]:
-    """A local Ray with room for a run of four ranks; its address."""
+    """A local Ray with room for a run of four ranks, its workers forked; its address."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     silence_worker_deaths()
-    context = ray.init(
-        address="local", num_cpus=12, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
-    )
-    yield context.address_info["gcs_address"]
-    ray.shutdown()
+    with ForkServer() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FORKSERVER_ENV, str(server.path))
+        context = ray.init(
+            address="local", num_cpus=12, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+        )
+        yield context.address_info["gcs_address"]
+        ray.shutdown()
 
 
 @pytest.fixture
