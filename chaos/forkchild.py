@@ -47,7 +47,10 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Child:
-    """One child. `descriptors`: 0, 1, 2 and the gate, at which it waits. `group`: the process group its launcher led; Ray kills it to kill the worker."""
+    """One child.
+
+    descriptors: 0, 1, 2 and the gate, at which it waits. group: the one its launcher led; Ray kills the worker's group.
+    """
 
     request: Request
     descriptors: list[int]

@@ -182,3 +182,34 @@ def test_no_segments_leave_everything_out() -> None:
 def test_far_positions_cost_nothing() -> None:
     rows = [*good_rows(0, 4), (1 << 62, 0, 0, 0)]
     assert cover([segment(rows, 0, 0, 0)], expected(1 << 61)).never == (1 << 61) - 4
+
+
+def test_each_of_several_gaps_counts_and_the_first_is_told() -> None:
+    rows = [row for row in good_rows(0, 40) if row[0] not in (9, 10, 20, 30, 31, 32)]
+    found = cover([segment(rows, 0, 0, 9)], expected(40))
+    assert (found.never, found.first_gap) == (6, (9, 10))
+
+
+def test_a_repeat_far_from_the_windows_start_is_told_whole() -> None:
+    segments = [segment(good_rows(0, 40), 0, 0, 9), segment(good_rows(33, 36), 1, 8, 8)]
+    found = cover(segments, expected(40), window=30)
+    assert found.first_repeat is not None
+    assert (found.first_repeat.first, found.first_repeat.last, found.repeated) == (33, 35, 3)
+
+
+def test_an_unfinished_epoch_may_be_anything() -> None:
+    rows = [(p, i, 0, p // BATCH) for p, i in enumerate([0, 1, 2, 3, 4, 5, 6, 1, 1])]
+    assert cover([segment(rows, 0, 0, 2)], Expected(9, BATCH, ROWS)).epoch_faults == []
+
+
+def test_repeats_and_gaps_are_not_told_again_as_epochs() -> None:
+    found = cover([segment([*good_rows(0, 7), *good_rows(0, 1)], 0, 0, 1)], expected(7))
+    assert (found.repeated, found.epoch_faults) == (1, [])
+
+
+def test_the_first_position_and_the_one_after_the_last() -> None:
+    wrong = [(0, 5, 55, 0), *good_rows(1, 8), (8, 3, 33, 2)]
+    found = cover([segment(wrong, 0, 0, 2)], expected(8))
+    assert (found.wrong_sample.count, found.beyond.count) == (1 + (int(plan(np.array([8]))[0]) != 3), 1)
+    assert found.beyond.first is not None
+    assert found.beyond.first.position == 8

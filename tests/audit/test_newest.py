@@ -428,3 +428,39 @@ def test_a_log_entry_that_cannot_be_read(
     unreadable(monkeypatch, "00000003.json")
     judged(folder, 1, "unknown", "store/log/00000003.json cannot be read: Too many open files")
     judged(folder, 2, "unknown", "the commit log is not whole")
+
+
+def test_attempt_0_has_nothing_to_choose(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "entry" and thing["kind"] == "choose" and thing["attempt"] == 0:
+            thing["parent"] = {"name": "s00000002-a0000", "digest": "sha256:0", "step": 2}
+
+    judged(
+        two_kills(tmp_path / "run", edit).folder,
+        2,
+        "invalid",
+        "attempt 0 chose s00000002-a0000, which is no candidate",
+    )
+
+
+def test_training_without_publishing_needs_a_choice_too(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    sim.fence()
+    sim.parent, sim.step = ref(sim.branch[-1]), 4
+    sim.restore()
+    sim.train(5)
+    sim.finish(finished=False)
+    judged(sim.folder, 2, "invalid", "attempt 1 trained without recording what it started from")
+
+
+@pytest.mark.parametrize("other", [{"attempt": 0}, {"name": "s00000002-a0000"}, {"ok": True}])
+def test_another_refusal_is_no_evidence(tmp_path: Path, judged: Judge, other: dict[str, Any]) -> None:
+    sim = one_kill(tmp_path)
+    sim.recover(reject=1)
+    refusal = {"attempt": 1, "name": "s00000004-a0000", "ok": False, **other}
+    attempt = refusal.pop("attempt")
+    sim.say(sim.of("rank", 0).history, "loaded", attempt, rank=0, reason="digest", bytes=0, **refusal)
+    sim.retire(["s00000004-a0000"])
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 2, "unknown", "it was retired since")

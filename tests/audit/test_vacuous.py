@@ -293,14 +293,17 @@ def test_a_supervisor_that_another_one_found_gone(tmp_path: Path) -> None:
     verdict = audit_run(handed_over(tmp_path).folder)
     assert verdict.verdict == "valid"
     assert verdict.faults[0].observed is not None
-    assert verdict.faults[0].observed.how == "resumed"
+    assert (verdict.faults[0].observed.how, verdict.faults[0].observed.pid) == ("resumed", 101)
     recovery = verdict.recoveries[0]
     assert recovery.detect_s is not None
     assert recovery.first_step_s is not None
 
 
 def test_a_supervisor_that_nobody_missed(tmp_path: Path, judged: Judge) -> None:
-    judged(handed_over(tmp_path, named=False).folder, 10, "unknown", "nobody saw process 101 end as it says")
+    witness = judged(
+        handed_over(tmp_path, named=False).folder, 10, "unknown", "nobody saw process 101 end as it says"
+    )
+    assert "died" not in witness  # what its end took along is accounted for by its receipt
 
 
 def test_a_supervisor_that_ended_unplanned_but_was_resumed(tmp_path: Path, judged: Judge) -> None:
@@ -362,3 +365,35 @@ def test_a_run_that_just_ends_is_unknown(tmp_path: Path, judged: Judge) -> None:
 
 def test_all_faults_of_a_valid_run_are_seen(run: Any) -> None:
     assert [seen.fault.id for seen in audit_run(run.folder).faults] == [F0["id"], F1["id"]]
+
+
+DAMAGE = {**F0, "kind": "damage", "role": "store", "rank": None, "point": None, "hit": None, "gate": None}
+
+
+@pytest.mark.parametrize(
+    ("after", "path", "gone", "how"),
+    [
+        (None, "shards/s00000002-a0000-r0000.safetensors", False, "damaged"),
+        ("xxh3-128:0", "shards/s00000002-a0000-r0000.safetensors", False, None),
+        (None, "shards/s00000002-a0000-r0000.safetensors", True, "removed since"),
+        (None, None, True, None),
+    ],
+)
+def test_damage_is_seen_in_the_file(
+    tmp_path: Path, judged: Judge, after: str | None, path: str | None, gone: bool, how: str | None
+) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "receipt":
+            thing.update(path=path, after=after or thing["after"])
+
+    file = "shards/s00000002-a0000-r0000.safetensors"
+    sim = Simulation(tmp_path / "run", Settings(faults=[DAMAGE], keep=99), edit)
+    sim.start()
+    sim.train(12)
+    sim.damage(file, DAMAGE)
+    if gone:
+        (sim.folder / "store" / file).unlink()
+    sim.finish()
+    seen = audit_run(sim.folder).faults[0].observed
+    assert (None if seen is None else seen.how) == how
+    judged(sim.folder, 10, "unknown" if how is None else "valid")

@@ -43,7 +43,7 @@ def read(text: str, seed: int | None = None) -> Experiment:
 def test_the_default_experiment_is_the_one_of_the_issue() -> None:
     experiment = load_experiment(None)
     run = experiment.run
-    assert (run.workload, run.ranks, run.microbatches, run.global_batch) == ("bytelm", 2, 4, 32)
+    assert (run.workload, run.ranks, run.microbatches, run.global_batch) == ("bytelm", 2, 4, 16)
     assert (run.steps, run.save_every, run.keep, run.standbys) == (60, 7, 3, 1)
     assert experiment.faults == (
         Fault("f0", FaultKind.SIGKILL, 0, Role.RANK, 1, "microbatch.backward", 71),

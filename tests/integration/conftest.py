@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import ray
 import yaml
+from run_kit import TINY
 
 from chaos.cluster import silence_worker_deaths
 from chaos.experiment import parse_experiment
@@ -20,12 +21,6 @@ from chaos.run import Outcome, run_experiment
 from trainers.events import Event
 
 Run = Callable[..., Outcome]
-TINY = {
-    "workload": "tiny", "seed": 3, "ranks": 2, "global_batch": 16, "microbatches": 2, "steps": 20, "save_every": 3,
-    "keep": 3, "standbys": 1,
-}
-
-
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[str]:
     """A local Ray with room for a run of four ranks, its workers forked; its address."""

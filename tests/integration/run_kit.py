@@ -11,6 +11,11 @@ from storage.log import CommitLog, Publish
 from storage.manifest import decode, manifest_path
 from storage.objects import LocalObjects
 
+TINY = {
+    "workload": "tiny", "seed": 3, "ranks": 2, "global_batch": 16, "microbatches": 2, "steps": 20, "save_every": 3,
+    "keep": 3, "standbys": 1,
+}
+
 
 def events(folder: Path, role: str, event: str) -> list[dict[str, Any]]:
     """Bodies of one kind of event in all histories of a role, file by file."""

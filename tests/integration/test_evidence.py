@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
+from reseal import rewrite_ledger
+from run_kit import TINY, kill
 
 from chaos.audit import audit_run
 from chaos.experiment import parse_experiment
 from chaos.run import run_experiment
-from tests.integration.conftest import TINY
-from tests.integration.reseal import rewrite_ledger
-from tests.integration.run_kit import kill
 
 FAULTS = [kill("microbatch.backward", 15, rank=1), kill("shard.half", 2, attempt=1, rank=0)]
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.integration.run_kit import events
+from run_kit import events
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from run_kit import events, explain, invariant, kill, last_parts
 
 from chaos.run import Outcome
-from tests.integration.run_kit import events, explain, invariant, kill, last_parts
 
 
 def _valid(outcome: Outcome, *, restarts: int) -> None:

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
+from run_kit import TINY, events, explain, kill
 
-from tests.integration.conftest import TINY
-from tests.integration.run_kit import events, explain, kill
 from trainers.events import Chosen, DeathDetected, Event
 
 KILLPOINT = [str(Path(sys.executable).parent / "killpoint")]

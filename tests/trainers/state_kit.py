@@ -33,9 +33,8 @@ def _workload(
     torch.manual_seed(5)
     model = network()
     made = optimizer(model)
-    return Workload(
-        model, made, squared_error, Path("nowhere"), scheduler(made) if scheduler else None, scaler() if scaler else None
-    )
+    schedule, scale = scheduler(made) if scheduler else None, scaler() if scaler else None
+    return Workload(model, made, squared_error, Path("nowhere"), schedule, scale)
 
 
 def _two_groups(model: nn.Module) -> torch.optim.Optimizer:

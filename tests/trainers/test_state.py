@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 import torch
+from state_kit import WORKLOADS, Make, captured, network, squared_error, step
 
-from tests.trainers.state_kit import WORKLOADS, Make, captured, network, squared_error, step
 from trainers.errors import StateError
 from trainers.state import (
     Progress,
