@@ -165,6 +165,8 @@ class _Conduct:
             if _was_fenced(error):
                 history.close()
                 raise
+            if isinstance(error, InjectedFault):  # struck in the supervisor itself; the rest it has recorded
+                history.record("gave_up", reason=str(error))
             return str(error)
 
     def _supervise(self, history: History, stack: ExitStack) -> None:

@@ -5,33 +5,22 @@ tested. A test names the invariant and words of the witness: a right verdict for
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from judging import Judge, says
 from simulated_run import Simulation, two_kills
 
-from chaos.audit import Verdict, audit_run
-
-Judge = Callable[..., str]
+from chaos.audit import audit_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Simulation:
     """A whole, valid run with two kills."""
     return two_kills(tmp_path / "run")
-
-
-def says(verdict: Verdict, number: int, judgement: str, *words: str) -> str:
-    """Asserts what the verdict says of one invariant; returns the witness."""
-    finding = verdict.invariant(number)
-    assert finding.verdict == judgement, f"{number}: {finding}"
-    for word in words:
-        assert word in finding.witness, finding.witness
-    return finding.witness
 
 
 @pytest.fixture

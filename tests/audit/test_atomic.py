@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from audit_files import bodies, rechain
-from conftest import Judge, says
+from judging import Judge, says
 from simulated_run import F0, Settings, Simulation, fault, two_kills
 
 from chaos.audit import audit_run

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Judge
+from judging import Judge
 from simulated_run import F0, Settings, Simulation, two_kills
 
 from chaos.audit import audit_run

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from audit_files import bodies, rechain
-from conftest import Judge
+from judging import Judge
 from simulated_run import F0, Settings, Simulation, two_kills
 
 from chaos.audit import audit_run

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from audit_files import bodies, rechain
-from conftest import Judge, says
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judging import Judge, says
 from plan_reference import sample_id
 from simulated_run import F0, Edit, Settings, Simulation, two_kills
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Judge
+from judging import Judge
 from simulated_run import Edit, Simulation, two_kills
 
 NAME = "s00000004-a0000"

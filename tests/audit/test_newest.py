@@ -8,7 +8,7 @@ from typing import Any
 
 import audit_files as files
 import pytest
-from conftest import Judge, says
+from judging import Judge, says
 from simulated_run import F0, F1, Settings, Simulation, fault, ref, two_kills
 
 from chaos.audit import audit_run, read_files

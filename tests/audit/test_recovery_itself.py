@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Judge
+from judging import Judge
 from simulated_run import F0, Settings, Simulation, fault
 
 from chaos.audit.findings import Finding, Judgement

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Judge
 from hypothesis import given
 from hypothesis import strategies as st
+from judging import Judge
 from simulated_run import F0, F1, Settings, Simulation, two_kills
 
 from chaos.audit import audit_run

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from audit_files import bodies, rechain
-from conftest import Judge
+from judging import Judge
 from simulated_run import F0, F1, Edit, Settings, Simulation, fault, two_kills
 
 from chaos.audit import audit_run

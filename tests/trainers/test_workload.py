@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,9 @@ def test_two_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
     for name, width in (("a", 3), ("b", 4)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.py").write_text(GOOD.replace('"width", 2', f'"width", {width}'))
-    shapes = [next(build(f"{tmp_path / n / 'mine.py'}:build", {}).model.parameters()).shape for n in "ab"]
-    assert shapes == [(1, 3), (1, 4)]
+    builders = [load_builder(f"{tmp_path / name / 'mine.py'}:build") for name in "ab"]
+    assert [next(builder({}).model.parameters()).shape for builder in builders] == [(1, 3), (1, 4)]
+    assert [sys.modules[builder.__module__].__dict__["build"] for builder in builders] == builders
 
 
 def test_a_module_on_the_path(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
