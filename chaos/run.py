@@ -237,12 +237,18 @@ def _was_fenced(error: BaseException | None) -> bool:
 
 def _write(path: Path, verdict: Mapping[str, Any]) -> None:
     draft = path.with_suffix(".tmp")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(verdict, file, indent=1, sort_keys=True)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(verdict, file, indent=1, sort_keys=True)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError as error:
+        raise ChaosError(
+            f"{path}: the verdict cannot be written ({error.strerror}). Published checkpoints are untouched; mend "
+            f"that, then: killpoint audit {path.parent}, or go on with: killpoint run --resume {path.parent}"
+        ) from error
 
 
 def _placed(experiment: Experiment) -> str:
