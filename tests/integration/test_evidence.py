@@ -84,6 +84,11 @@ def test_a_deleted_ledger_segment_is_found(copy: Path) -> None:
     _invalid(copy, path.name)
 
 
+def _committed_segment(run: Path) -> Path:
+    """A ledger segment of step 6 that is published: an interrupted save may have left strays of the same step."""
+    return next(p for p in published(run) if p.parent.name == "ledger" and p.name.startswith("s00000006-"))
+
+
 def _invalid(run: Path, file: str) -> None:
     verdict = audit_run(run).to_json()
     assert verdict["verdict"] == "invalid", (file, verdict["invariants"])
@@ -114,7 +119,7 @@ def _exchange_contents(table: pa.Table) -> pa.Table:
 @pytest.mark.parametrize("change", [_swap, _repeat, _drop, _exchange_contents])
 def test_a_ledger_that_lies_under_fresh_seals_is_found(copy: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     store = copy / "store"
-    path = sorted((store / "ledger").glob("s00000006-*"))[0]
+    path = _committed_segment(copy)
     with pa.ipc.open_file(path) as file:
         row = file.read_all().slice(4, 1).to_pydict()
     rewrite_ledger(store, path, change)
@@ -128,7 +133,7 @@ def test_a_ledger_that_lies_under_fresh_seals_is_found(copy: Path, change: Calla
 
 def test_sealing_anew_without_a_change_is_no_finding_of_the_ledger(copy: Path) -> None:
     store = copy / "store"
-    rewrite_ledger(store, sorted((store / "ledger").glob("s00000006-*"))[0], lambda table: table)
+    rewrite_ledger(store, _committed_segment(copy), lambda table: table)
     finding = next(i for i in audit_run(copy).to_json()["invariants"] if i["id"] == 3)
     assert finding["verdict"] == "valid", finding
 
@@ -143,7 +148,7 @@ def test_a_history_cut_at_a_line_is_unknown(copy: Path, role: str) -> None:
     for path in sorted((copy / "history").glob(f"{role}-*.jsonl")):
         data = path.read_bytes()
         lines = data.splitlines(keepends=True)
-        for keep in sorted({0, 1, len(lines) // 2, len(lines) - 1}):
+        for keep in sorted({0, 1, len(lines) // 2, len(lines) - 1} - {len(lines)}):  # a late standby has one line only
             path.write_bytes(b"".join(lines[:keep]))
             verdict = audit_run(copy).to_json()
             assert verdict["verdict"] in ("unknown", "invalid"), (path.name, keep)
