@@ -7,6 +7,8 @@ integers, floats or fixed-size lists of them, so that a row has exactly one byte
 from __future__ import annotations
 
 import hashlib
+import shutil
+import tempfile
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,8 +118,6 @@ def column_array(column: pa.ChunkedArray) -> npt.NDArray[np.generic]:
     if column.null_count:
         raise DatasetError("the dataset holds a null: every sample needs every value")
     array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0)
     if pa.types.is_fixed_size_list(array.type):
         flat = array.flatten().to_numpy(zero_copy_only=False)
         return np.ascontiguousarray(flat.reshape(len(array), array.type.list_size))
@@ -133,13 +133,16 @@ def write_shards(folder: Path, columns: dict[str, npt.NDArray[np.generic]], *, f
     table = pa.table(arrays)
     groups = -(-table.num_rows // group_rows)
     per_file = -(-groups // files) * group_rows
-    partial = folder.with_name(f".{folder.name}.partial")
-    partial.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # A folder of its own for every writer: several processes may build the workload for the first time at once.
+    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    partial.chmod(0o755)
     for number, start in enumerate(range(0, table.num_rows, per_file)):
         shard = table.slice(start, per_file)
         pq.write_table(shard, partial / f"shard-{number:05d}.parquet", row_group_size=group_rows)
     try:
         partial.rename(folder)
     except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
         if not folder.is_dir():
             raise DatasetError(f"cannot write the dataset to {folder}: {error}") from error

@@ -1,7 +1,8 @@
 """State that is not a tensor, as JSON text and back, exactly, without pickle (invariant 4).
 
-Floats are written by `float.hex`, so that every bit, infinities and NaN included, returns. Tuples, bytes and
-dictionaries with keys that are not strings are tagged. Anything else is a StateError that names where it lies.
+Floats are written by `float.hex`, so that every bit and infinities return; of a NaN only that it is one. Tuples,
+bytes and dictionaries with keys that are not strings are tagged. Anything else is a StateError that names where it
+lies.
 """
 
 from __future__ import annotations

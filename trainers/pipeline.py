@@ -64,6 +64,7 @@ class Pipeline:
         self._lead = self._read_here(lead_steps)
         self._stream_from = first_step + lead_steps
         self._wait_s = self._prepare_s = 0.0
+        self.waiting = False
         self._produced = self._consumed = 0
         self._thread = threading.Thread(target=self._produce, name="pipeline", daemon=True)
 
@@ -80,12 +81,14 @@ class Pipeline:
         """The next microbatch. Raises what the stream raised, or Interrupted after close()."""
         started = time.monotonic()
         item: Microbatch | BaseException | None = next(self._lead, None)
+        self.waiting = item is None
         while item is None:
             try:
                 item = self._ready.get(timeout=_POLL_S)
             except queue.Empty:
                 if self._closed.is_set():
                     raise Interrupted("the input pipeline was closed while a batch was awaited") from None
+        self.waiting = False
         self._wait_s += time.monotonic() - started
         if isinstance(item, BaseException):
             raise item

@@ -229,6 +229,10 @@ class Rank:
             saver=saver, history=self._history, at=self._at, on_step=self._on_step,
         )
 
+    @property
+    def waits_for_input(self) -> bool:
+        return self._pipeline is not None and self._pipeline.waiting
+
     def interrupt(self, attempt: int) -> None:
         """This attempt is over: the rank stops at its next point, or where it waits for data."""
         if self._assignment is not None and self._assignment.attempt <= attempt:

@@ -56,9 +56,12 @@ class Member:
     launcher: str
 
 
+WAITS_FOR_INPUT = "waits for input"
+
+
 @dataclass(frozen=True)
 class Heartbeat:
-    """`ticks` grows with every point passed; `phase` is the last one."""
+    """`ticks` grows with every point passed; `phase` is the last one, or WAITS_FOR_INPUT."""
 
     ticks: int
     phase: str

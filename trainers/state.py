@@ -203,7 +203,10 @@ def _restore_optimizer(workload: Workload, tensors: Mapping[str, torch.Tensor], 
         count = len(group["params"])
         groups.append({**group, "params": list(range(first, first + count))})
         first += count
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    try:
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+    except (KeyError, ValueError, TypeError) as error:
+        raise StateError(f"the optimizer does not take the checkpoint's state back: {error!r}") from error
 
 
 def _restore_generators(tensors: Mapping[str, torch.Tensor], texts: Mapping[str, str]) -> None:

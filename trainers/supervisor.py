@@ -14,9 +14,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from storage.errors import Damaged, StoreFull
+from storage.errors import Damaged, Fenced, StoreFull
 from storage.history import History
-from storage.log import CommitLog, Publish
+from storage.log import CommitLog, Fence, Publish
 from storage.objects import LocalObjects
 from storage.selection import Decision, candidates, decide, ever_published
 from trainers import errors
@@ -37,7 +37,7 @@ from trainers.points import KillPoints
 from trainers.predecessors import end_predecessors
 from trainers.reports import Heartbeat, Vote
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
-from trainers.watch import AttemptFailed, Lost, Watch
+from trainers.watch import AttemptFailed, Lost, Watch, result_of
 
 # Another attempt would end the same way: these are the user's to mend.
 _FATAL = (errors.WorkloadError, errors.DatasetError, errors.StateError, errors.FingerprintMismatch, errors.NonFinite,
@@ -59,14 +59,27 @@ class Supervisor:
         self._survey: Survey | None = None
         self._told: dict[str, int] = {}
         self._first_step = 0
+        self._known = 0
 
     def run(self) -> None:
         """Trains, recovering from every failure. Raises GaveUp, Fenced and the workload's own errors."""
+        self._known = len(self._log.read())
         try:
             self._run()
-        except (errors.TrainingError, Damaged, StoreFull) as error:
-            self._history.record("gave_up", self._attempt, reason=str(error))
+        except Fenced:
             raise
+        except Exception as error:
+            # Who takes a run over ends our processes first, so its fence may show as any failure.
+            if (later := self._fenced_by()) is not None:
+                raise Fenced(later) from error
+            self._history.record("gave_up", self._attempt, reason=f"{type(error).__name__}: {error}")
+            raise
+
+    def _fenced_by(self) -> int | None:
+        """The attempt of another supervisor's fence since this one began, if there is one."""
+        own = self._history.process
+        fences = [e for e in self._log.read()[self._known :] if isinstance(e, Fence) and e.owner != own]
+        return fences[-1].attempt if fences else None
 
     def close(self) -> None:
         """Ends every process that was started. Idempotent; the history stays open for its owner."""
@@ -121,7 +134,7 @@ class Supervisor:
     def _surveyed(self) -> Survey:
         """The first worker's look at the dataset, once. Raises what is wrong with workload or dataset."""
         if self._survey is None:
-            survey: Survey = _plain(self._group.ranks[0].actor.survey.remote(), self._group.ranks[0])
+            survey: Survey = result_of(self._group.ranks[0].actor.survey.remote(), self._group.ranks[0])
             data, plan = survey.dataset, survey.plan
             named = {"path": data.folder, "fingerprint": data.fingerprint, "rows": data.rows}
             self._history.record("dataset", dataset=named, plan=asdict(plan))
@@ -172,7 +185,7 @@ class Supervisor:
                 verdicts[publish.name] = str(error)
 
     def _prepare(self, attempt: int, candidate: Candidate | None) -> dict[Any, Process]:
-        host, port = _plain(self._group.ranks[0].actor.open_store.remote(), self._group.ranks[0])
+        host, port = result_of(self._group.ranks[0].actor.open_store.remote(), self._group.ranks[0])
         survey, clock = self._surveyed(), self._history.clock
         return {
             process.actor.prepare.remote(Assignment(attempt, rank, host, port, survey, clock), candidate): process
@@ -208,7 +221,7 @@ class Supervisor:
         self._notify(Finished(self._spec.steps))
 
     def _on_beat(self, process: Process, beat: Heartbeat) -> None:
-        if process.rank is not None and beat.phase != "idle" and self._told.get(str(process.rank)) != beat.step:
+        if process.rank is not None and beat.loss == beat.loss and self._told.get(str(process.rank)) != beat.step:
             self._told[str(process.rank)] = beat.step
             self._notify(StepDone(self._attempt, process.rank, beat.step, beat.loss))
             if beat.step >= self._first_step:
@@ -229,7 +242,8 @@ class Supervisor:
         for each in lost.values():
             self._detected(each)
         self._points("recover.detected")
-        self._raise_fatal(list(lost.values()))
+        if fatal := next((each.error for each in lost.values() if isinstance(each.error, _FATAL)), None):
+            raise fatal
         if committer is not None and committer not in lost:
             committer.actor.abandon.remote(attempt)
         for process in self._group.ranks.values():
@@ -284,17 +298,3 @@ class Supervisor:
                              detail=lost.detail, **who)
         self._notify(DeathDetected(self._attempt, process.role, process.rank, how=lost.how, **who))
 
-    def _raise_fatal(self, lost: list[Lost]) -> None:
-        for each in lost:
-            if isinstance(each.error, _FATAL):
-                raise each.error
-
-
-def _plain(ref: Any, process: Process) -> Any:
-    """The result of one call. Raises its own error, or AttemptFailed if the process is gone."""
-    try:
-        return ray.get(ref)
-    except ray.exceptions.RayTaskError as error:
-        raise (getattr(error, "cause", None) or error) from error
-    except RayError as error:
-        raise AttemptFailed([Lost(process, "actor_died", type(error).__name__)], {}) from error

@@ -17,11 +17,12 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from storage.history import History
 from trainers.errors import Interrupted
 from trainers.group import Process
-from trainers.reports import Heartbeat, Outcome
+from trainers.reports import WAITS_FOR_INPUT, Heartbeat, Outcome
 
 _POLL_S = 0.1
 _PING_S = 0.25
 _GRACE_S = 0.3
+_INPUT_PATIENCE = 6  # times the deadline for a hang
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,21 @@ class Watch:
         if silent:
             return [Lost(p, "stalled", "does not answer") for p in silent]
         waiting = [p for p in pending.values() if p in self._pulses]
+        phases = {p: beat.phase for p in waiting if (beat := self._pulses[p].last) is not None}
+        # A slow input is not a hang: Ray runs a lost task again, and starting its workers takes seconds.
+        late *= _INPUT_PATIENCE if WAITS_FOR_INPUT in phases.values() else 1
         if not waiting or any(now - self._pulses[p].moved <= late for p in waiting):
             return []
         # Who waits in the reduction waits for the others: the suspects are those who do not.
-        phases = {p: beat.phase for p in waiting if (beat := self._pulses[p].last) is not None}
         suspects = [p for p in waiting if phases.get(p) != "reduce.before"] or waiting
         return [Lost(p, "stalled", f"passed no point since {phases.get(p)}") for p in suspects]
+
+
+def result_of(ref: Any, process: Process) -> Any:
+    """The result of one call. Raises its own error, or AttemptFailed if the process is gone."""
+    try:
+        return ray.get(ref)
+    except RayTaskError as error:
+        raise (getattr(error, "cause", None) or error) from error
+    except RayError as error:
+        raise AttemptFailed([Lost(process, "actor_died", type(error).__name__)], {}) from error

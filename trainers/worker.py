@@ -18,7 +18,7 @@ from storage.history import Head, History, history_name
 from storage.process import ProcessId, current_process, start_ticks
 from trainers.errors import Interrupted
 from trainers.points import KillPoints
-from trainers.reports import Heartbeat, Member, Outcome, SaveReport, Vote
+from trainers.reports import WAITS_FOR_INPUT, Heartbeat, Member, Outcome, SaveReport, Vote
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class Worker:
         rank = self._rank_or_none
         if rank is None:
             return Heartbeat(0, "idle", 0, float("nan"), self._history.clock)
-        return Heartbeat(rank.ticks, rank.phase, rank.step, rank.loss, self._history.clock)
+        phase = WAITS_FOR_INPUT if rank.waits_for_input else rank.phase
+        return Heartbeat(rank.ticks, phase, rank.step, rank.loss, self._history.clock)
 
     @ray.method(concurrency_group="control")
     def interrupt(self, attempt: int) -> None:
