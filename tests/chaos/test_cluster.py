@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import os
@@ -72,7 +73,7 @@ def test_ray_with_a_launcher_is_silent_and_leaves_nothing(tmp_path: Path) -> Non
 
 
 def test_the_private_name_that_silences_ray_is_there() -> None:
-    worker = pytest.importorskip("ray._private.worker")
+    worker = importlib.import_module("ray._private.worker")
     assert list(inspect.signature(worker.print_to_stdstream).parameters) == ["data", "ignore_prefix"]
     assert "print_to_stdstream" in inspect.getsource(worker.connect)
 
@@ -86,7 +87,7 @@ def test_the_private_name_that_silences_ray_is_there() -> None:
     ],
 )
 def test_an_address_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, address: str, reason: str) -> None:
-    ray = pytest.importorskip("ray")
+    ray = importlib.import_module("ray")
 
     def refuse(**options: object) -> None:
         assert options["address"] == "auto"
@@ -101,7 +102,7 @@ def test_an_address_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, addres
 
 
 def test_a_cluster_of_the_callers_own_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray")
+    ray = importlib.import_module("ray")
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "shutdown", lambda: pytest.fail("shut down"))
     with ray_cluster(1, Interrupts()):
