@@ -21,6 +21,8 @@ from chaos.run import Outcome, run_experiment
 from trainers.events import Event
 
 Run = Callable[..., Outcome]
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[str]:
     """A local Ray with room for a run of four ranks, its workers forked; its address."""
@@ -30,7 +32,7 @@ def cluster() -> Iterator[str]:
     with ForkServer() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv(FORKSERVER_ENV, str(server.path))
         context = ray.init(
-            address="local", num_cpus=12, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+            address="local", num_cpus=7, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
         )
         yield context.address_info["gcs_address"]
         ray.shutdown()

@@ -55,23 +55,30 @@ def test_a_hang_of_one_of_two_ranks(run) -> None:  # type: ignore[no-untyped-def
     assert [e["how"] for e in events(outcome.folder, "supervisor", "detected")] == ["stopped"]
 
 
-@pytest.mark.parametrize(
-    "point", ["recover.joined", "recover.load.half", "recover.loaded", "recover.restored", "recover.first_step"]
-)
-def test_a_kill_during_recovery(run, point: str) -> None:  # type: ignore[no-untyped-def]
-    outcome = run(
-        kill("microbatch.backward", 15, rank=1), kill(point, 1, attempt=1, rank=0), standbys=2, steps=12
-    )
-    _valid(outcome, restarts=2)
+def test_a_kill_at_every_stage_of_recovery_one_recovery_after_the_other(run) -> None:  # type: ignore[no-untyped-def]
+    stages = ("recover.joined", "recover.load.half", "recover.loaded", "recover.restored", "recover.first_step")
+    again = [kill(stage, 1, attempt=attempt, rank=attempt % 2) for attempt, stage in enumerate(stages, start=1)]
+    outcome = run(kill("microbatch.backward", 15, rank=1), *again, standbys=2, steps=12, max_attempts=7)
+    _valid(outcome, restarts=6)
+    assert [fault["receipt"]["point"] for fault in outcome.verdict["faults"][1:]] == list(stages)
     assert invariant(outcome, 9) == "valid"
 
 
 @pytest.mark.parametrize(
-    "point", ["commit.collected", "commit.read_back", "manifest.written", "publish.before", "publish.after",
-              "log.before_link", "retire.logged", "retire.between"]
+    "points",
+    [
+        ("commit.collected", "commit.read_back", "manifest.written"),
+        ("log.before_link", "publish.before", "publish.after"),
+        ("retire.logged", "retire.between"),
+    ],
+    ids=lambda points: points[0],
 )
-def test_the_committer_is_killed(run, point: str) -> None:  # type: ignore[no-untyped-def]
-    _valid(run(kill(point, 1 if point.startswith("retire") else 2, role="committer"), keep=2), restarts=1)
+def test_the_committer_is_killed_in_one_attempt_after_the_other(run, points) -> None:  # type: ignore[no-untyped-def]
+    hit = 1 if points[0].startswith("retire") else 2
+    kills = [kill(point, hit, attempt=attempt, role="committer") for attempt, point in enumerate(points)]
+    outcome = run(*kills, keep=2, steps=30)
+    _valid(outcome, restarts=len(points))
+    assert [fault["receipt"]["point"] for fault in outcome.verdict["faults"]] == list(points)
 
 
 def test_a_killed_ray_data_task_loses_and_repeats_nothing(run) -> None:  # type: ignore[no-untyped-def]
