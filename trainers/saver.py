@@ -8,10 +8,12 @@ recorded; it is never skipped. Whatever goes wrong in the background is raised a
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from storage.digests import bulk_digest
 from storage.history import History
@@ -48,9 +50,12 @@ class Saver:
     ) -> None:
         self._identity, self._objects, self._staging, self._history = identity, objects, staging, history
         self._report, self._reached = report, reached
-        self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._abandoned = threading.Event()
+        self._abandoned, self._idle = threading.Event(), threading.Event()
+        self._idle.set()
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # One thread for all saves: starting one makes the loop wait for it, which is a fifth of the stall.
+        threading.Thread(target=self._serve, name="saver", daemon=True).start()
 
     def save(self, workload: Workload, progress: Progress, rows: LedgerRows, first_step: int) -> None:
         """Waits for the save in flight, copies the state, and lets the write go on in the background."""
@@ -64,20 +69,14 @@ class Saver:
         self._history.record("save_staged", attempt, rank=rank, step=progress.step, stall_s=stall_s,
                              waited_s=started - waited)
         self._reached("save.staged")
-        self._thread = threading.Thread(
-            target=self._run, args=(snapshot, progress.step, progress.cursor, rows, first_step), name="saver",
-            daemon=True,
-        )
-        self._thread.start()
+        self._idle.clear()
+        self._orders.put(partial(self._run, snapshot, progress.step, progress.cursor, rows, first_step))
         self._reached("save.queued")
 
     def wait(self) -> None:
         """Returns when no save is in flight. Raises what the last one raised, or Interrupted after `cancel`."""
-        while self._thread is not None:
-            self._thread.join(_POLL_S)
-            if not self._thread.is_alive():
-                self._thread = None
-            elif self._abandoned.is_set():
+        while not self._idle.wait(_POLL_S):
+            if self._abandoned.is_set():
                 raise Interrupted("the attempt ended while a save was awaited")
         if self._error is not None:
             error, self._error = self._error, None
@@ -88,12 +87,17 @@ class Saver:
         self._abandoned.set()
 
     def abandon(self, deadline_s: float) -> bool:
-        """Gives up the save in flight. True if its thread has ended: only then may the buffers be used again."""
+        """Gives up the save in flight; none can follow. True if it has ended: only then may the buffers be reused."""
         self.cancel()
-        if self._thread is not None:
-            self._thread.join(deadline_s)
-            return not self._thread.is_alive()
-        return True
+        self._orders.put(None)
+        return self._idle.wait(deadline_s)
+
+    def _serve(self) -> None:
+        while (order := self._orders.get()) is not None:
+            try:
+                order()
+            finally:
+                self._idle.set()
 
     def _run(self, snapshot: Snapshot, step: int, cursor: int, rows: LedgerRows, first_step: int) -> None:
         identity = self._identity
