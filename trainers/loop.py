@@ -18,6 +18,7 @@ from storage.digests import bulk_digest
 from storage.history import History
 from storage.ledger import LedgerRows
 from trainers.errors import NonFinite, WorkloadError
+from trainers.fingerprint import step_fingerprint
 from trainers.pipeline import Pipeline
 from trainers.reducer import Reducer
 from trainers.saver import Saver
@@ -68,6 +69,16 @@ class RankRun:
     on_step: Callable[[int, float], None]
 
 
+@dataclass(frozen=True)
+class StepResult:
+    """What one update did. `loss`: mean over the global batch; `rates`: of each parameter group, before the update."""
+
+    loss: float
+    gradient_norm: float
+    rates: list[float]
+    skipped: bool
+
+
 def train(run: RankRun) -> None:
     """Trains from run.progress.step to run.steps. Raises Interrupted, NonFinite and what the workload raises."""
     run.workload.model.train()
@@ -82,6 +93,7 @@ def train(run: RankRun) -> None:
         run.at("reduce.after")
         if not math.isfinite(loss) and run.workload.scaler is None:
             raise NonFinite(f"the loss of step {step} is {loss} on every rank: lower the rate or check the data")
+        gradient_norm = run.reducer.norm()
         rates = [float(group["lr"]) for group in run.workload.optimizer.param_groups]
         run.at("optimizer.before")
         skipped = update(run.workload)
@@ -90,7 +102,7 @@ def train(run: RankRun) -> None:
             run.workload.scheduler.step()
         run.at("scheduler.after")
         run.progress.advance(loss, run.share.global_batch, skipped=skipped)
-        record_step(run, consumed, loss, rates, skipped, time.monotonic() - started, wait_before_s)
+        record_step(run, consumed, StepResult(loss, gradient_norm, rates, skipped), started, wait_before_s)
         run.at("step.end")
         if step == first and run.attempt > 0:
             run.at("recover.first_step")
@@ -135,16 +147,16 @@ def update(workload: Workload) -> bool:
     return bool(workload.scaler.get_scale() < before)
 
 
-def record_step(
-    run: RankRun, consumed: Consumed, loss: float, rates: list[float], skipped: bool, total_s: float,
-    wait_before_s: float,
-) -> None:
-    stats = run.pipeline.stats()
+def record_step(run: RankRun, consumed: Consumed, result: StepResult, started: float, wait_before_s: float) -> None:
+    """One line of history: what the step did, bit for bit, and where its time went."""
+    stats, total_s = run.pipeline.stats(), time.monotonic() - started
     wait_s = stats.wait_s - wait_before_s
     run.history.record(
-        "step", run.attempt, rank=run.share.rank, step=run.progress.step, loss=loss.hex(), lr=[r.hex() for r in rates],
-        samples_seen=run.progress.samples_seen, ids=consumed.step_ids(run.share.microbatches), skipped=skipped,
+        "step", run.attempt, rank=run.share.rank, step=run.progress.step, loss=result.loss.hex(),
+        lr=[rate.hex() for rate in result.rates], gradient_norm=result.gradient_norm.hex(),
+        state=step_fingerprint(run.workload, run.progress), samples_seen=run.progress.samples_seen,
+        ids=consumed.step_ids(run.share.microbatches), skipped=result.skipped,
         wait_s=round(wait_s, 6), train_s=round(total_s - wait_s, 6), prepare_s=round(stats.prepare_s, 6),
         queue_depth=stats.depth, samples_per_s=round(stats.samples_per_s, 1),
     )
-    run.on_step(run.progress.step, loss)
+    run.on_step(run.progress.step, result.loss)

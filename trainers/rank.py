@@ -23,6 +23,7 @@ from storage.shard import parse_shard, read_verified
 from trainers import reducer
 from trainers.dataset import open_dataset
 from trainers.errors import FingerprintMismatch, Interrupted, StateError
+from trainers.fingerprint import step_fingerprint
 from trainers.loop import RankRun, to_device, train
 from trainers.pipeline import Pipeline, configure_ray_data
 from trainers.plan import Plan
@@ -204,7 +205,7 @@ class Rank:
         parts = live_digests(workload, progress)
         self._history.record("restored", assignment.attempt, rank=assignment.rank, step=progress.step,
                              cursor=progress.cursor, parts=parts, name=loaded.manifest.name if loaded else None,
-                             digest=loaded.digest if loaded else None)
+                             digest=loaded.digest if loaded else None, state=step_fingerprint(workload, progress))
         _check_restored(parts, loaded, assignment.rank)
         if not reducer.agree({name: parts[name] for name in ("model", "optimizer")}, spec.ranks):
             raise StateError("the ranks do not start from the same model and optimizer: build(config) must give the "

@@ -40,6 +40,11 @@ class Reducer:
         for flat in self._flats:
             flat.zero_()
 
+    def norm(self) -> float:
+        """L2 norm of the reduced gradient, over all parameters, as it lies there: scaled if a scaler scales."""
+        norms = torch.stack([torch.linalg.vector_norm(flat).double() for flat in self._flats])
+        return float(torch.linalg.vector_norm(norms))
+
     def reduce(self, loss_sum: float) -> float:
         """Sums gradients over ranks in place; returns the sum of `loss_sum`. Raises Interrupted when a peer is gone."""
         if self._ranks == 1:

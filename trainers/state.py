@@ -101,7 +101,7 @@ def json_parts(workload: Workload, progress: Progress) -> dict[str, str]:
     kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     numpy_state = (str(kind), [int(key) for key in keys], int(position), int(has_gauss), float(gauss))
     return {
-        "optimizer": jsonstate.encode(_optimizer_rest(workload), "optimizer"),
+        "optimizer": jsonstate.encode(optimizer_rest(workload), "optimizer"),
         "scheduler": jsonstate.encode(scheduler.state_dict(), "scheduler") if scheduler else "null",
         "scaler": jsonstate.encode(scaler.state_dict(), "scaler") if scaler else "null",
         "progress": jsonstate.encode(progress.to_json(), "progress"),
@@ -110,7 +110,8 @@ def json_parts(workload: Workload, progress: Progress) -> dict[str, str]:
     }
 
 
-def _optimizer_rest(workload: Workload) -> dict[str, Any]:
+def optimizer_rest(workload: Workload) -> dict[str, Any]:
+    """What the optimizer holds beside tensors: settings of each group, and numbers kept for each parameter."""
     names = parameter_names(workload)
     groups = [
         {**{key: value for key, value in group.items() if key != "params"},

@@ -161,15 +161,23 @@ class Restored:
     step: int
     cursor: int
     parts: Mapping[str, str]
+    state: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class StepDone:
-    """step: number of updates done after it. lr: of each parameter group, as float.hex()."""
+    """step: number of updates done after it. lr: of each parameter group. Floats as float.hex().
+
+    state: a short digest of each part of the state after the update; ids: a digest of the consumed sample ids.
+    """
 
     rank: int
     step: int
+    loss: str
     lr: tuple[str, ...]
+    gradient_norm: str
+    state: Mapping[str, str]
+    samples_seen: int
     ids: str
     skipped: bool
 

@@ -191,7 +191,7 @@ class Simulation:
             parts, _, _, _ = self.state(chosen["step"], rank)
             self.say(self.of("rank", rank).history, "restored", self.attempt, rank=rank, name=chosen["name"],
                      digest=chosen["digest"], step=chosen["step"], cursor=chosen["step"] * self.set.global_batch,
-                     parts=parts)  # fmt: skip
+                     parts=parts, state=fingerprints(parts))  # fmt: skip
         self.say(self.supervisor, "restored", self.attempt)
         self.say(self.supervisor, "training", self.attempt)
         self.rows = {rank: [] for rank in range(self.set.ranks)}
@@ -223,9 +223,11 @@ class Simulation:
                     self.rows[rank].append(consumed)
                 rate = 0.1 if s.constant_rate else 0.1 / (1 + self.step)
                 digest = files.bulk(ids.astype("<i8").tobytes())
+                parts, _, _, _ = self.state(self.step + 1, rank)
                 self.say(self.of("rank", rank).history, "step", self.attempt, rank=rank, step=self.step + 1,
-                         loss=(1.0).hex(), lr=[rate.hex()], samples_seen=0, ids=digest, skipped=False, wait_s=0.0,
-                         train_s=0.1)  # fmt: skip
+                         loss=(1 / (1 + self.step)).hex(), lr=[rate.hex()], gradient_norm=(0.5 + self.step).hex(),
+                         state=fingerprints(parts), samples_seen=(self.step + 1) * s.global_batch, ids=digest,
+                         skipped=False, wait_s=0.0, train_s=0.1)  # fmt: skip
             self.step += 1
             if self.step % s.save_every == 0 or self.step == s.steps:
                 self.save(publish)
@@ -465,3 +467,8 @@ def two_kills(folder: Path, edit: Edit = _nothing, **settings: Any) -> Simulatio
     sim.train(sim.set.steps)
     sim.finish()
     return sim
+
+
+def fingerprints(parts: dict[str, str]) -> dict[str, str]:
+    """Short digests of the parts of a state, as a step's record has them."""
+    return {part: digest[-16:] for part, digest in parts.items()}
