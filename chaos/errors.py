@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainers.points import PointRaised
+
 
 class ChaosError(Exception):
     """Root of every error that this package raises on purpose."""
@@ -69,7 +71,7 @@ class RayUnreachable(ChaosError):
     """Ray could not be started, or the address does not answer."""
 
 
-class GateError(ChaosError):
+class GateError(ChaosError, PointRaised):
     """A kill that was planned behind a gate did not find things as planned."""
 
 

@@ -103,7 +103,10 @@ class LiveProgress:
         self._names[(event.pid, event.start_ticks)] = name
         fault = self._fault_of(event.pid, event.start_ticks)
         struck = f"struck by {fault.id}, {fault}" if fault else "no fault of this experiment"
-        return f"attempt {event.attempt}: {name} (pid {event.pid}) {event.how.replace('_', ' ')}: {struck}"
+        how = event.how.replace("_", " ")
+        if event.how == "raised" and fault is None:
+            how += f" {event.detail}"
+        return f"attempt {event.attempt}: {name} (pid {event.pid}) {how}: {struck}"
 
     def _fault_of(self, pid: int, ticks: int) -> Fault | None:
         try:
