@@ -95,7 +95,7 @@ def points(
     """List the kill points, or count how often a run passes each."""
     with _errors_reported():
         from chaos.points import CATALOGUE
-        from chaos.report import render_points, results_console
+        from chaos.report import print_results, render_points
 
         counts: tuple[PassageCount, ...] = ()
         if record:
@@ -111,13 +111,13 @@ def points(
                         "group": point.group,
                         "roles": [role.value for role in point.roles],
                         "description": point.description,
-                        "passages": [count.to_json() for count in counts if count.point == point.name],
+                        "passages": [c.to_json() for c in counts if c.point == point.name] if point.counted else None,
                     }
                     for point in CATALOGUE.values()
                 ]
             )
         else:
-            results_console().print(render_points(CATALOGUE.values(), counts, recorded=record))
+            print_results(render_points(CATALOGUE.values(), counts, recorded=record))
 
 
 @app.command()
@@ -200,9 +200,9 @@ def _print_verdict(verdict: Mapping[str, Any], folder: Path, as_json: bool) -> N
     if as_json:
         _print_json(verdict)
         return
-    from chaos.report import read_choices, render, results_console
+    from chaos.report import print_results, read_choices, render
 
-    results_console().print(render(verdict, read_choices(folder), folder))
+    print_results(render(verdict, read_choices(folder), folder))
 
 
 def _print_json(value: object) -> None:
