@@ -21,7 +21,7 @@ from chaos.points import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENT = """\
-run: {workload: tiny, ranks: 2, global_batch: 16, microbatches: 2, steps: 10, save_every: 4}
+run: {workload: tiny, ranks: 2, global_batch: 16, microbatches: 2, steps: 10, save_every: 4, twin: false}
 """
 
 
