@@ -1,4 +1,4 @@
-"""The command line: `killpoint run | audit | points | version`.
+"""The command line: `killpoint run | audit | points | version`, each with its exit statuses in `--help`.
 
 Exit status 0 valid, 1 invalid, 2 could not judge. Results go to standard output, all else to standard error.
 Ray and torch are imported by the commands that train, never by `audit` or `version`.
@@ -32,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Kills training on Ray at chosen points, watches it recover, and audits what is on disk.",
 )
+_STATUSES = "Exit status: 0 valid, 1 invalid, 2 could not judge."
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(metavar="[EXPERIMENT]", help="experiment file; without it the default one")
 ]
@@ -40,14 +41,28 @@ OutputOption = Annotated[Path | None, typer.Option(help="new folder for the run;
 QuietOption = Annotated[bool, typer.Option("--quiet", help="show no progress")]
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
+def killpoint(
+    show_version: Annotated[bool, typer.Option("--version", is_eager=True, help="print the release and exit")] = False,
+) -> None:
+    """Kills training on Ray at chosen points, watches it recover, and audits what is on disk."""
+    if show_version:
+        from trainers.spec import VERSION
+
+        print(f"killpoint {VERSION}")
+        raise typer.Exit
+
+
+@app.command(epilog=f"Example: killpoint run experiment.yaml --output out. {_STATUSES}")
 def run(
     experiment: ExperimentArgument = None,
     output: OutputOption = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="go on with this run, whose supervisor is gone")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="takes the place of the file's seed")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="takes the place of the file's seed")
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -63,13 +78,15 @@ def run(
         _finish(outcome, as_json)
 
 
-@app.command()
+@app.command(epilog=f"Example: killpoint audit runs/20260304T050607Z-bytelm --json. {_STATUSES}")
 def audit(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run")],
     dataset: Annotated[Path | None, typer.Option(metavar="DIR", help="the dataset, if it has moved")] = None,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Judge a run by what is on disk, at any later time, without Ray."""
+    del quiet  # there is no progress to show; accepted, so that scripts can give it to every command
     with _errors_reported():
         from chaos.errors import NotARun
 
@@ -82,7 +99,7 @@ def audit(
         raise typer.Exit(EXIT_STATUS.get(verdict["verdict"], EXIT_UNJUDGED))
 
 
-@app.command()
+@app.command(epilog="Example: killpoint points --record experiment.yaml. Exit status: 0 done, 2 could not.")
 def points(
     experiment: ExperimentArgument = None,
     record: Annotated[
@@ -120,13 +137,16 @@ def points(
             print_results(render_points(CATALOGUE.values(), counts, recorded=record))
 
 
-@app.command()
-def version() -> None:
+@app.command(epilog="Example: killpoint version --json. Exit status: 0.")
+def version(as_json: JsonOption = False) -> None:
     """Print release and digest of the sources."""
     with _errors_reported():
         from trainers.spec import VERSION, code_digest
 
-        print(f"killpoint {VERSION} {code_digest([])}")
+        if as_json:
+            _print_json({"version": VERSION, "code_digest": code_digest([])})
+        else:
+            print(f"killpoint {VERSION} {code_digest([])}")
 
 
 def main() -> None:
@@ -148,9 +168,15 @@ def _start(path: Path | None, output: Path | None, seed: int | None, quiet: bool
 
 
 def _resume(folder: Path, quiet: bool) -> Outcome:
-    from chaos.run import find_resumable, resume_experiment
+    from chaos.errors import RunFinished
+    from chaos.run import Outcome, find_resumable, judge, resume_experiment
 
-    found = find_resumable(folder)
+    try:
+        found = find_resumable(folder)
+    except RunFinished:
+        if not quiet:
+            print(f"{folder}: has reached its target already, so it is only judged", file=sys.stderr)
+        return Outcome(folder, judge(folder, None))
     with _progress(found.experiment, folder, quiet) as notify:
         return resume_experiment(found, notify=notify)
 
@@ -193,6 +219,10 @@ def _finish(outcome: Outcome, as_json: bool) -> None:
         _complain(outcome.failure)
     if outcome.began or as_json:
         _print_verdict(outcome.verdict, outcome.folder, as_json)
+    else:
+        from chaos.report import print_results, render_end
+
+        print_results(render_end(outcome.verdict, outcome.folder))
     raise typer.Exit(outcome.exit_status)
 
 
@@ -210,7 +240,8 @@ def _print_json(value: object) -> None:
 
 
 def _complain(text: str) -> None:
-    print(f"killpoint: {text}", file=sys.stderr)
+    for line in text.splitlines():
+        print(f"killpoint: {line}", file=sys.stderr)
 
 
 @contextmanager

@@ -131,4 +131,4 @@ class LiveProgress:
         return None
 
     def _print(self, text: str) -> None:
-        self._bar.console.print(text)
+        self._bar.console.print(text, soft_wrap=self._bar.disable)  # a line of a log stays one line
