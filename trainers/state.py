@@ -144,7 +144,8 @@ def restore(workload: Workload, tensors: Mapping[str, torch.Tensor], texts: Mapp
     """Puts the saved state into a freshly built workload, generators last. Raises StateError on any misfit."""
     _restore_model(workload, tensors)
     if workload.scheduler is not None:
-        workload.scheduler.load_state_dict(_part(texts, "scheduler"))
+        saved = _part(texts, "scheduler")
+        workload.scheduler.load_state_dict(jsonstate.like(saved, workload.scheduler.state_dict()))
     elif texts.get("scheduler") != "null":
         raise StateError("the checkpoint holds a scheduler, the workload builds none")
     _restore_optimizer(workload, tensors, _part(texts, "optimizer"))
