@@ -58,8 +58,7 @@ class Supervisor:
         self._attempt = 0
         self._survey: Survey | None = None
         self._told: dict[str, int] = {}
-        self._first_step = 0
-        self._known = 0
+        self._first_step = self._known = 0
 
     def run(self) -> None:
         """Trains, recovering from every failure. Raises GaveUp, Fenced and the workload's own errors."""
@@ -76,10 +75,9 @@ class Supervisor:
             raise
 
     def _fenced_by(self) -> int | None:
-        """The attempt of another supervisor's fence since this one began, if there is one."""
-        own = self._history.process
-        fences = [e for e in self._log.read()[self._known :] if isinstance(e, Fence) and e.owner != own]
-        return fences[-1].attempt if fences else None
+        """The attempt of another supervisor's fence after this one's own, if there is one."""
+        fences = [e for e in self._log.read()[self._known :] if isinstance(e, Fence)]
+        return fences[-1].attempt if fences and fences[-1].owner != self._history.process else None
 
     def close(self) -> None:
         """Ends every process that was started. Idempotent; the history stays open for its owner."""
@@ -97,6 +95,8 @@ class Supervisor:
                 self._one_attempt()
                 return
             except AttemptFailed as failure:
+                if (later := self._fenced_by()) is not None:
+                    raise Fenced(later) from failure
                 if number + 1 == spec.max_attempts:
                     raise GaveUp(f"gave up after {spec.max_attempts} attempts, the last one ended by: {failure}; raise "
                                  "max_attempts or look into the history") from failure
