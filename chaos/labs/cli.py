@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import typer
 
+from chaos.labs import linreg, momentum
+
 app = typer.Typer(
     name="lab",
     no_args_is_help=True,
     help="Small exercises with published figures: what a checkpoint must hold, and what an input pipeline hides.",
 )
+app.command("linreg")(linreg.command)
+app.command("momentum")(momentum.command)
 
 
 @app.callback()
