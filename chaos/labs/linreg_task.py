@@ -92,13 +92,13 @@ class Training:
         self.records.append(
             StepRecord(
                 step=self.step, rank=0, attempt=self.start.attempt, ids_digest=sha256_digest(canonical(ids)), lr=lr,
-                loss=loss.item().hex(), state=self._prints(), ids=tuple(ids),
+                loss=float(loss.item()).hex(), state=self._prints(), ids=tuple(ids),
                 gradient_norm=gradient_norm(self.parameters).hex(), samples_seen=self.step * BATCH,
                 values=self._values(),
             )
         )  # fmt: skip
         self.rows.append({"step": self.step, "ids": ids, "lr": self.optimizer.param_groups[0]["lr"],
-                          "loss": loss.item(), **self.state()["parameters"], "samplePosition": self.position})
+                          "loss": float(loss.item()), **self.state()["parameters"], "samplePosition": self.position})
 
     def _next_batch(self) -> list[int]:
         if self.position == ROWS:

@@ -85,7 +85,7 @@ class Training:
         self.records.append(
             StepRecord(
                 step=self.step, rank=0, attempt=self.start.attempt, ids_digest=sha256_digest(canonical([0])),
-                lr=(lr.hex(),), loss=loss.item().hex(), state=self._prints(), ids=(0,),
+                lr=(lr.hex(),), loss=float(loss.item()).hex(), state=self._prints(), ids=(0,),
                 gradient_norm=gradient_norm(self.names).hex(), samples_seen=self.step, values=values,
             )
         )  # fmt: skip
