@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from chaos.labs import linreg, momentum
+from chaos.labs import linreg, momentum, resume
 
 app = typer.Typer(
     name="lab",
@@ -16,6 +16,7 @@ app = typer.Typer(
 )
 app.command("linreg")(linreg.command)
 app.command("momentum")(momentum.command)
+app.command("resume")(resume.command)
 
 
 @app.callback()

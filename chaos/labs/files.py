@@ -52,6 +52,17 @@ def write_json(path: Path, value: object) -> None:
     write_new(path, text.encode() + b"\n")
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """An object that `write_json` wrote. Raises LabError."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LabError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise LabError(f"{path}: is no JSON object")
+    return value
+
+
 def write_checkpoint(path: Path, body: Mapping[str, object]) -> str:
     """Creates `path` and its digest file. Returns `sha256:<hex>` of the file. Raises OutputExists, LabError."""
     try:

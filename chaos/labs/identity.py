@@ -30,8 +30,13 @@ def identity(dataset: Mapping[str, object], configuration: Mapping[str, object])
     }
 
 
-def check_identity(body: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
-    """Raises CheckpointRefused naming every field that is not as it was when the checkpoint was written."""
+def check_identity(body: Mapping[str, Any], form: str, expected: Mapping[str, Any], path: Path) -> None:
+    """Raises CheckpointRefused naming every field that is not as it was when the checkpoint was written.
+
+    form: the format that it must have.
+    """
+    if body.get("format") != form:
+        raise CheckpointRefused(f"{path}: is no checkpoint of this lab: its format is {body.get('format')!r:.40}")
     changes = [line for name in FIELDS for line in _changes(name, body.get(name), expected[name])]
     if changes:
         raise CheckpointRefused(f"{path}: was written for something else, so going on from it would prove nothing: "

@@ -125,10 +125,8 @@ class Training:
     @classmethod
     def restored(cls, body: Mapping[str, Any], path: Path, digest: str, fault: Fault | None) -> Training:
         """The state of a checkpoint, with one fault. Raises CheckpointRefused for what may not be continued."""
+        check_identity(body, FORMAT, expected_identity(), path)
         training = cls()
-        if body.get("format") != FORMAT:
-            raise CheckpointRefused(f"{path}: is no checkpoint of this lab: its format is {body.get('format')!r:.40}")
-        check_identity(body, expected_identity(), path)
         try:
             training._load(body)
         except (KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:

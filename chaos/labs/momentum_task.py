@@ -63,7 +63,7 @@ class Training:
         """From a checkpoint, with or without the optimizer's state. Raises CheckpointRefused."""
         training = cls()
         body, _, digest = read_checkpoint(path)
-        check_identity(body, _identity(), path)
+        check_identity(body, FORMAT, _identity(), path)
         try:
             training.p.data.fill_(body["parameters"]["p"])
             training.step = body["step"]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import xxhash
 
+from chaos.errors import LabError
 from storage.sealed import canonical
 
 PARTS = ("model", "buffers", "optimizer", "scheduler", "progress", "rng.python", "rng.numpy", "rng.torch")
@@ -74,8 +75,14 @@ def backward(loss: torch.Tensor) -> None:
 
 
 def prints(parts: Mapping[str, object]) -> dict[str, str]:
-    """Part → 64-bit digest of its canonical JSON; a part that the lab does not have counts as null."""
-    return {part: xxhash.xxh3_64_hexdigest(canonical(parts.get(part))) for part in PARTS}
+    """Part → 64-bit digest of its canonical JSON; a part that the lab does not have counts as null.
+
+    Raises LabError for a number that is not finite.
+    """
+    try:
+        return {part: xxhash.xxh3_64_hexdigest(canonical(parts.get(part))) for part in PARTS}
+    except ValueError:
+        raise LabError("a number of the training state is no longer finite: the training was stopped") from None
 
 
 def trace_values(parameters: Names, buffers: Names, optimizer: torch.optim.Optimizer) -> dict[str, tuple[str, ...]]:
