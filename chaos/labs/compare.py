@@ -81,7 +81,8 @@ def _differences(expected: object, found: object, place: str) -> Iterator[tuple[
             yield f"{place} (length {len(expected)} and {len(found)})".strip(), None
         for index, (one, other) in enumerate(zip(expected, found, strict=False)):
             yield from _differences(one, other, f"{place}[{index}]")
-    elif type(expected) is float and type(found) is float and math.isfinite(expected) and math.isfinite(found):
-        yield place, abs(expected - found)
+    elif type(expected) is float and type(found) is float:
+        finite = math.isfinite(expected) and math.isfinite(found)
+        yield place or "value", abs(expected - found) if finite else None
     elif type(expected) is not type(found) or expected != found:
         yield place or "value", None

@@ -68,7 +68,7 @@ def prove(steps: int, checkpoint: Path | None, output: Path | None, fault: Fault
         folder = new_folder(output, "linreg")
         checkpoint = folder / SNAPSHOT
         write_checkpoint(checkpoint, made.body())
-        body, data, digest = read_checkpoint(checkpoint)
+        body, _, digest = read_checkpoint(checkpoint)
         resumed = _restored(body, checkpoint, digest, fault, steps)
     else:
         body, data, digest = read_checkpoint(checkpoint)
@@ -96,11 +96,11 @@ def prove(steps: int, checkpoint: Path | None, output: Path | None, fault: Fault
 
 
 def _restored(body: dict[str, Any], path: Path, digest: str, fault: Fault | None, steps: int) -> Training:
-    training = Training.restored(body, path, digest, fault)
-    if training.step >= steps:
-        raise LabError(f"{path}: is of step {training.step} and --steps is {steps}: it counts from the beginning, so "
-                       "nothing is left to do; give a greater one")
-    return training
+    step = body.get("step")
+    if type(step) is int and step >= steps:
+        raise LabError(f"{path}: is of step {step} and --steps is {steps}: it counts from the beginning, so nothing is "
+                       "left to do; give a greater one")
+    return Training.restored(body, path, digest, fault)
 
 
 def _end(training: Training) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from chaos.labs.resume_data import FORMAT, expected_identity
 from chaos.labs.resume_journey import Request
 
 CUT_STEP = 5
+_SOURCES = Path(__file__).resolve().parents[2]  # a journey runs the code that compares it, wherever it is started
 Notify = Callable[[str], None]
 _SHOWN = (("sample ids", ("ids",)), ("rate", ("rate",)), ("loss", ("loss",)), ("buffers", ("buffers",)),
           ("parameters", ("parameters",)))
@@ -166,7 +167,8 @@ def _one(request: Request, notify: Notify) -> Journey:
     """Runs a journey and reads what it left. Raises LabError with the process's words."""
     notify(request.name)
     arguments = [sys.executable, "-m", "chaos.labs.resume_journey", request.to_text()]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    sources = os.pathsep.join([str(_SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": sources}
     ended = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         said = ended.stderr.strip().removeprefix("killpoint: ") or "said nothing"

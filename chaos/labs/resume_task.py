@@ -211,14 +211,14 @@ class Training:
             if canonical(value) != canonical(body[part]):
                 raise CheckpointRefused(f"{path}: its {part}, once loaded, are not what the file says")
         step = self.step
-        if type(step) is not int or step < 0:
-            raise CheckpointRefused(f"{path}: step is {step!r:.40}, no number of updates")
+        if type(step) is not int or step != len(self.loss_history):
+            raise CheckpointRefused(f"{path}: step is {step!r:.40}, with a history of {len(self.loss_history)} losses: "
+                                    "the parts of this state are not of one moment; restore it from a copy")
         drawn = Training._only_drawn(step)
         history = state["optimizer"]["history"]
         updates = {history[name]["step"]["values"][0] for name in history} | {float(step)} if step else {0.0}
         for what, found, expected in (
             ("samples_seen", self.samples_seen, step * BATCH),
-            ("length of the loss history", len(self.loss_history), step),
             ("cursor", self.cursor, drawn["progress"]["cursor"]),
             ("order", self.order, drawn["progress"]["order"]),
             ("count of the scheduler", self.scheduler.last_epoch, step),
