@@ -35,8 +35,9 @@ def command(
 ) -> None:
     """A line through 16 points, uninterrupted or resumed; what one forgotten part of a checkpoint does to it.
 
-    --steps counts from the beginning of the training (in `lab resume` it counts additional updates). Exit status: 0
-    passed, 1 the resumed training is not the uninterrupted one, 2 could not be completed.
+    --steps counts from the beginning of the training; in `lab resume` it counts additional updates.
+
+    Exit status: 0 passed, 1 the resumed training is not the uninterrupted one, 2 could not be completed.
     """
     with errors_reported():
         if fault is not None and not resume:

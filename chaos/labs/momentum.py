@@ -16,8 +16,7 @@ def command(
 ) -> None:
     """One parameter, two updates: uninterrupted, resumed after the first, and resumed without the momentum buffer.
 
-    Exit status: 0 the resumed parameter is the uninterrupted one and the missing buffer shows, 1 not so, 2 could not
-    be completed.
+    Exit status: 0 resumed equals uninterrupted and the missing buffer shows, 1 not so, 2 could not be completed.
     """
     with errors_reported():
         from chaos.labs.momentum_task import prove, render

@@ -38,9 +38,9 @@ def command(
 ) -> None:
     """A small network with dropout, resumed in a fresh process: the full resume must match, an incomplete one must not.
 
-    --steps counts additional updates (in `lab linreg` it counts from the beginning of the training). Exit status: 0
-    the full resume equals the continuous training and every incomplete one was caught, 1 not so, 2 could not be
-    completed.
+    --steps counts additional updates; in `lab linreg` it counts from the beginning of the training.
+
+    Exit status: 0 the full resume matches and every incomplete one is caught, 1 not so, 2 could not be completed.
     """
     with errors_reported():
         from chaos.labs.resume_proof import prove

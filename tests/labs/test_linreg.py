@@ -15,6 +15,7 @@ from chaos.diff.trace import Trace
 from chaos.labs.files import digest_file, read_checkpoint, write_checkpoint
 
 Body = dict[str, Any]
+README = (Path(__file__).resolve().parents[2] / "chaos" / "labs" / "README.md").read_text()
 
 
 def linreg(*arguments: object) -> Result:
@@ -70,6 +71,10 @@ def test_every_fault_is_found_where_it_first_shows(
     assert (report["first_difference"]["step"], report["first_difference"]["what"]) == (step, what)
     assert digits(report["resumed"], 8) == end
     assert report["parts_wrong_after_restore"] == [part]
+    ends = report["resumed"], report["uninterrupted"]
+    deviation, mse = max(abs(ends[0][name] - ends[1][name]) for name in "wb"), ends[0]["mse"] - ends[1]["mse"]
+    row = f"| `lab linreg --resume --fault {fault}` | {part} | {what}, step {step} | {deviation:.2e} | {mse:+.2e} |"
+    assert row in README.splitlines()
     assert report["resumed"]["mse"] < 1e-6  # a low loss proves nothing
     uninterrupted, resumed = (
         Trace.read(tmp_path / "out" / name / "trace.json") for name in ("uninterrupted", "resumed")

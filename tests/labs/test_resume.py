@@ -23,6 +23,7 @@ from chaos.labs.resume_proof import Journey, judge
 from chaos.labs.resume_task import Training
 
 Body = dict[str, Any]
+README = (Path(__file__).resolve().parents[2] / "chaos" / "labs" / "README.md").read_text()
 PART = {
     "optimizer": "optimizer", "scheduler": "scheduler", "cursor": "progress", "python-rng": "rng.python",
     "numpy-rng": "rng.numpy", "torch-rng": "rng.torch",
@@ -50,6 +51,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def report(folder: Path) -> Body:
     return read_json(folder / "report.json")
+
+
+def check_described(command: str, negative: Body, parts: str) -> None:
+    """The README has the comparison's row. The deviations' last digits are the machine's."""
+    first = negative["first_difference"]
+    row = f"| `lab resume{command} | {parts} | {first['what']}, step {first['step']} |"
+    (line,) = (line for line in README.splitlines() if line.startswith(row))
+    weight, mse = map(float, line.split("|")[4:6])
+    assert negative["weight_deviation"] == pytest.approx(weight, rel=0.01)
+    assert negative["mse_difference"] == pytest.approx(mse, rel=0.01)
 
 
 def journey(folder: Path, name: str) -> Journey:
@@ -108,6 +119,7 @@ def test_each_omission_is_caught(report: Body, folder: Path, omission: str) -> N
     start, before, part = incomplete.starts[0], continuous.records[4], PART[omission]
     assert {name for name, digest in start.state.items() if digest != before.state[name]} == {part}
     assert start.cursor == (0 if omission == "cursor" else 20)
+    check_described(f" --omit {omission}`", negative, part)
     if omission != "cursor":  # a fresh process's
         assert start.state[part] == continuous.starts[0].state[part]
 
@@ -163,12 +175,13 @@ def test_evaluating_changes_nothing() -> None:
 
 
 def test_without_omit_one_journey_lacks_all_generators(folder: Path, tmp_path: Path) -> None:
-    ran = resume("--checkpoint", folder / "cut" / "checkpoint.json", "--steps", 2, "--output", tmp_path / "out")
+    ran = resume("--checkpoint", folder / "cut" / "checkpoint.json", "--output", tmp_path / "out")
     assert ran.exit_code == 0, ran.stderr
     assert "every incomplete resume was caught" in " ".join(ran.stdout.split())
     report = read_json(tmp_path / "out" / "report.json")
     assert report["negative"][0]["omitted"] == ["python-rng", "numpy-rng", "torch-rng"]
-    assert (report["cut_step"], report["journeys"]["continuous"]["to_step"]) == (5, 7)  # 2 additional updates
+    assert (report["cut_step"], report["journeys"]["continuous"]["to_step"]) == (5, 10)  # 5 additional updates
+    check_described("` (all three generators)", report["negative"][0], "rng.numpy, rng.python, rng.torch")
     before = read_json(tmp_path / "out" / "report.json")
     again = resume("--output", tmp_path / "out")
     assert again.exit_code == 2
