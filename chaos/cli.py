@@ -1,4 +1,4 @@
-"""The command line: `killpoint run | audit | points | version`.
+"""The command line: `killpoint run | audit | points | lab | version`.
 
 Exit status 0 valid, 1 invalid, 2 could not judge. Results go to standard output, all else to standard error.
 Ray and torch are imported by the commands that train, never by `audit` or `version`.
@@ -6,9 +6,7 @@ Ray and torch are imported by the commands that train, never by `audit` or `vers
 
 from __future__ import annotations
 
-import json
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,13 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chaos.labs.cli import app as labs
+from chaos.shell import EXIT_UNJUDGED, JsonOption, QuietOption
+from chaos.shell import complain as _complain
+from chaos.shell import errors_reported as _errors_reported
+from chaos.shell import print_json as _print_json
+
 if TYPE_CHECKING:
     from chaos.experiment import Experiment
     from chaos.passages import PassageCount
     from chaos.run import Notify, Outcome
 
 EXIT_STATUS = {"valid": 0, "invalid": 1, "unknown": 2}
-EXIT_UNJUDGED = 2
 
 app = typer.Typer(
     name="killpoint",
@@ -33,12 +36,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Kills training on Ray at chosen points, watches it recover, and audits what is on disk.",
 )
+app.add_typer(labs)
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(metavar="[EXPERIMENT]", help="experiment file; without it the default one")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON and nothing else on standard output")]
 OutputOption = Annotated[Path | None, typer.Option(help="new folder for the run; otherwise one below runs/")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="show no progress")]
 
 
 @app.command()
@@ -226,39 +228,6 @@ def _print_verdict(verdict: Mapping[str, Any], folder: Path, as_json: bool) -> N
     from chaos.report import read_choices, render, results_console
 
     results_console().print(render(verdict, read_choices(folder), folder))
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=1, sort_keys=True))
-
-
-def _complain(text: str) -> None:
-    print(f"killpoint: {text}", file=sys.stderr)
-
-
-@contextmanager
-def _errors_reported() -> Iterator[None]:
-    """Every failure ends with status 2: 1 says that a run was judged invalid, and Python's default is 1."""
-    from chaos.errors import ChaosError
-    from storage.errors import StorageError
-    from trainers.errors import TrainingError
-
-    try:
-        yield
-    except (ChaosError, StorageError, TrainingError) as error:
-        _complain(str(error))
-    except OSError as error:
-        _complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
-    except KeyboardInterrupt:
-        _complain("interrupted")
-    except (typer.Exit, typer.BadParameter):
-        raise
-    except Exception:
-        traceback.print_exc()
-        _complain("this is a defect of killpoint, not a verdict")
-    else:
-        return
-    raise typer.Exit(EXIT_UNJUDGED)
 
 
 if __name__ == "__main__":
