@@ -42,6 +42,8 @@ class RunSettings(_Model):
     unavailable_deadline_s: Seconds = 10.0
     kill_suspects: bool = True
     fork_workers: bool = True
+    twin: bool = True
+    tolerance: Annotated[FiniteFloat, Field(ge=0)] = 0.0
 
 
 class AtSettings(_Model):
