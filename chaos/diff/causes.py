@@ -39,6 +39,7 @@ class Kind(StrEnum):
     OTHER_RATE = "another rate"
     OTHER_STATE = "another state"
     OTHER_COMPUTATION = "another computation"
+    OTHER_TARGET = "another target"
     UNFINISHED = "unfinished"
 
 

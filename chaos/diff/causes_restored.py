@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from chaos.diff.causes import ROUNDING, Case, Cause, Finding, Kind, ranks_text
+from chaos.diff.compare import expected_cursor
 from chaos.diff.differences import Difference
 from chaos.diff.parts import Role, generator_name, part_of, role_of
 from chaos.diff.sample_causes import cursor_causes
@@ -176,7 +177,7 @@ def _model(case: Case, difference: Difference, moment: int | None) -> list[Cause
 
 
 def _cursor(case: Case, difference: Difference, moment: int | None) -> list[Cause]:
-    causes = cursor_causes(case, difference.part)
+    causes = cursor_causes(case, difference.part) or _stated_cursor(case, difference.part)
     if moment is not None and moment != case.step:
         samples = (moment - case.step) * case.reference.trace.global_batch
         kind = Kind.CURSOR_AHEAD if samples > 0 else Kind.CURSOR_BEHIND
@@ -185,6 +186,17 @@ def _cursor(case: Case, difference: Difference, moment: int | None) -> list[Caus
         if not _fresh(case, moment):
             causes = [*causes, _two_moments(case, [difference], moment)]
     return causes or _other(case, difference, moment)
+
+
+def _stated_cursor(case: Case, part: str) -> list[Cause]:
+    """By the cursor that B states, where its samples do not show it: too few follow, or they lie beyond A's end."""
+    start = next(iter(case.starts.values()), None)
+    n = 0 if start is None else start.cursor - expected_cursor(case.reference, start)
+    if not n or not case.of_role(Role.CURSOR):
+        return []
+    kind = Kind.CURSOR_AHEAD if n > 0 else Kind.CURSOR_BEHIND
+    what = "samples are left out: prefetched was taken for consumed" if n > 0 else "samples are applied twice"
+    return [Cause(kind, part, f"the cursor that {case.here} restored is {shift_text(n, 'sample')}: {abs(n)} {what}")]
 
 
 def _gradients(case: Case, difference: Difference, moment: int | None) -> list[Cause]:

@@ -151,6 +151,7 @@ def _divergence(reference: Reference, a: Trace, b: Trace, divergence: Divergence
         "where": "restored" if divergence.restored else "update", "inherited_from": divergence.inherited,
         "earliest_update": divergence.earliest_update, "changed_update": divergence.changed_update,
         "differences": [_difference(each) for each in divergence.differences],
+        "changes": [_difference(each) for each in divergence.changes],
         "causes": [_finding(finding) for finding in found],
     }  # fmt: skip
 

@@ -25,7 +25,7 @@ class Divergence:
     restored: it differs in what was restored after `step` updates; otherwise in the record of update `step`.
     differences: in the order in which a step uses the parts. inherited: the attempt from whose checkpoint it has this.
     earliest_update: the first update that it can change, None if A never used the part again. changed_update: the
-    first one that is seen to be another, None if none is.
+    first one that is seen to be another, None if none is; changes: what differs in it.
     """
 
     side: str
@@ -36,6 +36,7 @@ class Divergence:
     inherited: int | None
     earliest_update: int | None
     changed_update: int | None
+    changes: tuple[Difference, ...] = ()
 
     @property
     def parts(self) -> frozenset[str]:
@@ -110,7 +111,8 @@ def _attempts(reference: Reference, trace: Trace, side: str) -> Iterator[Diverge
         differences = differing[step, restored]
         changed = min((at for (at, of_start), d in differing.items() if not of_start and _is_effect(d)), default=None)
         earliest = _earliest(reference, step, restored, differences, changed)
-        yield Divergence(side, attempt, step, restored, differences, inherited, earliest, changed)
+        changes = () if changed is None else differing[changed, False]
+        yield Divergence(side, attempt, step, restored, differences, inherited, earliest, changed, changes)
 
 
 def by_attempt(items: Iterable[T]) -> dict[int, tuple[T, ...]]:

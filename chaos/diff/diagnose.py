@@ -46,9 +46,9 @@ def diagnose_length(reference: Reference, b: Trace) -> Finding | None:
     shorter, trace, end = ("B", b, other) if other < ended else ("A", reference.trace, ended)
     if trace.target_step is not None and end < trace.target_step:
         text = f"{shorter} stopped at step {end} of {trace.target_step}: it did not finish"
-    else:
-        text = f"A was to end at step {ended}, B at step {other}: another target"
-    return Finding((Cause(Kind.UNFINISHED, "length", text),))
+        return Finding((Cause(Kind.UNFINISHED, "length", text),))
+    text = f"A was to end at step {ended}, B at step {other}: another target"
+    return Finding((Cause(Kind.OTHER_TARGET, "length", text),))
 
 
 def _update_findings(case: Case) -> tuple[Finding, ...]:

@@ -45,8 +45,8 @@ def _traces(report: Json) -> Iterator[RenderableType]:
         yield from _divergence(report["first"], "First difference")
     if report["magnitude"]:
         at = report["magnitude"]
-        yield _items(f"How large, in the checkpoints of step {at['step']}, which both hold ({at['a']}, {at['b']})",
-                     at["parts"])  # fmt: skip
+        yield Text(f"How large, in the checkpoints of step {at['step']} ({at['a']} and {at['b']})", style="bold")
+        yield _items(at["parts"]) if at["parts"] else Text("nothing differs there: every part is equal again")
     for other in report["others"]:
         if other["inherited_from"] is not None:
             yield Text(f"{_who(other)} has its difference from the checkpoint of attempt {other['inherited_from']}")
@@ -61,17 +61,30 @@ def _who(divergence: Json) -> str:
 def _divergence(divergence: Json, title: str) -> Iterator[RenderableType]:
     where = (f"in what {_who(divergence)} restored after step {divergence['step']}" if divergence["where"] == "restored"
              else f"in update {divergence['step']} of {_who(divergence)}")  # fmt: skip
-    table = Table(title=f"{title}: {where}", title_justify="left", title_style="bold", header_style="dim")
-    for column in ("part", "ranks", "difference", "absolute", "relative"):
-        table.add_column(column, overflow="fold")
-    for row in divergence["differences"][:_SHOWN_PARTS]:
-        table.add_row(*_row(row))
-    yield table
+    yield Text(f"{title}: {where}", style="bold")
+    yield _differences(divergence["differences"])
     earliest, changed = divergence["earliest_update"], divergence["changed_update"]
     yield Text("it can change " + (f"update {earliest} at the earliest" if earliest else "no update that A shows")
                + (f"; update {changed} is the first one that is seen to be another" if changed
                   else "; no update is seen to be another"))  # fmt: skip
     yield from _causes(divergence["causes"])
+    if divergence["where"] == "restored" and divergence["changes"]:
+        yield Text(f"How update {changed} then differs", style="bold")
+        yield _differences(divergence["changes"])
+
+
+def _differences(rows: Sequence[Json]) -> Table:
+    table = _table("part", "ranks", "difference", "absolute", "relative")
+    for row in rows[:_SHOWN_PARTS]:
+        table.add_row(*_row(row))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
 
 
 def _row(row: Json) -> tuple[str, ...]:
@@ -87,10 +100,8 @@ def _causes(findings: Sequence[Sequence[Json]]) -> Iterator[RenderableType]:
                                 f": {cause['text']}")  # fmt: skip
 
 
-def _items(title: str, parts: Sequence[Json]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
-    for column in ("part", "tensor or field", "difference", "absolute", "relative"):
-        table.add_column(column, overflow="fold")
+def _items(parts: Sequence[Json]) -> Table:
+    table = _table("part", "tensor or field", "difference", "absolute", "relative")
     for part in parts[:_SHOWN_PARTS]:
         name = part["part"] if part["rank"] is None else f"{part['part']}, rank {part['rank']}"
         for item in part["items"][:_SHOWN_ITEMS]:
@@ -112,7 +123,8 @@ def _checkpoints(report: Json) -> Iterator[RenderableType]:
     for difference in report["structure"]:
         yield Text(difference["detail"])
     if report["parts"]:
-        yield _items("Differences", report["parts"])
+        yield Text("Differences", style="bold")
+        yield _items(report["parts"])
         yield Text(f"they can change update {report['earliest_update']} at the earliest")
     yield from _causes(report["causes"])
 
