@@ -1,4 +1,4 @@
-"""The command line: `killpoint run | audit | points | lab | version`.
+"""The command line: `killpoint run | audit | diff | export | points | lab | version`.
 
 Exit status 0 valid, 1 invalid, 2 could not judge. Results go to standard output, all else to standard error.
 Ray and torch are imported by the commands that train, never by `audit` or `version`.
@@ -83,6 +83,32 @@ def audit(
         verdict = audit_run(run_folder, dataset).to_json()
         _print_verdict(verdict, run_folder, as_json)
         raise typer.Exit(EXIT_STATUS.get(verdict["verdict"], EXIT_UNJUDGED))
+
+
+@app.command()
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="a run, a trace.json or its folder, or RUN:CHECKPOINT")],
+    b: Annotated[str, typer.Argument(metavar="B", help="what to hold against A, of the same kind")],
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Say where two runs, or two checkpoints, first differ, by how much, and what explains it.
+
+    Exit status: 0 no difference, 1 different, 2 could not compare.
+    """
+    with _errors_reported():
+        from chaos.diff.command import diff as compare
+        from chaos.diff.report import render
+        from chaos.progress import status
+        from chaos.report import results_console
+
+        with status(quiet) as say:
+            result = compare(a, b, say)
+        if as_json:
+            _print_json(result.report)
+        else:
+            results_console().print(render(result.report))
+        raise typer.Exit(result.exit_status)
 
 
 @app.command()
