@@ -50,12 +50,16 @@ class Pipeline:
 
     def __init__(
         self, dataset: Dataset, plan: Plan, share: Share, *, first_step: int, last_step: int, prefetch: int,
-        attempt: int, points: KillPoints, lead: bool = False,
+        attempt: int, points: KillPoints, lead: bool = False, data_tasks: int = 2,
     ) -> None:
-        """Nothing is read before `start`. `lead`: the rank reads the first few steps itself."""
+        """Nothing is read before `start`. `lead`: the rank reads the first few steps itself.
+
+        data_tasks: how many blocks Ray Data reads at once.
+        """
         self._dataset, self._plan, self._share = dataset, plan, share
         self.first_step, self._last_step = first_step, last_step
         self._prefetch, self._attempt, self._points = prefetch, attempt, points
+        self._data_tasks = data_tasks
         self._ready: queue.Queue[Microbatch | BaseException] = queue.Queue(maxsize=max(1, prefetch))
         self._closed = threading.Event()
         self._started = time.monotonic()
@@ -104,6 +108,12 @@ class Pipeline:
         """Stops the stream without waiting for it; may be called from any thread, more than once."""
         self._closed.set()
 
+    def ended(self, deadline_s: float) -> bool:
+        """Whether the stream, once closed, has let go of Ray Data within the deadline."""
+        if self._thread.ident:
+            self._thread.join(deadline_s)
+        return not self._thread.is_alive()
+
     def _produce(self) -> None:
         try:
             for microbatch in self._microbatches():
@@ -144,7 +154,7 @@ class Pipeline:
             step, number = blocks[-1].first_step + blocks[-1].steps, number + len(blocks)
 
     def _stream(self, source: PlanSource, blocks: int) -> Iterator[Microbatch]:
-        data = ray.data.read_datasource(source, override_num_blocks=blocks, concurrency=2)
+        data = ray.data.read_datasource(source, override_num_blocks=blocks, concurrency=self._data_tasks)
         batches = iter(
             data.iter_batches(
                 batch_size=self._share.microbatch_rows, batch_format="pyarrow", prefetch_batches=self._prefetch

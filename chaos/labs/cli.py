@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import typer
 
+from chaos.labs.pipeline import pipeline
+
 app = typer.Typer(
     name="lab",
     no_args_is_help=True,
@@ -17,3 +19,6 @@ app = typer.Typer(
 @app.callback()
 def _labs() -> None:
     """Keeps `killpoint lab NAME` a group of commands however few there are."""
+
+
+app.command("pipeline")(pipeline)
