@@ -5,7 +5,7 @@ The model is exact and takes no time. `--measure` runs the trainers' own pipelin
 
 from __future__ import annotations
 
-import logging
+import os
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -34,9 +34,9 @@ def pipeline(
     picture: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="the timeline as a new SVG file")] = None,
     measure: Annotated[bool, typer.Option("--measure", help="the same on Ray Data, beside the model")] = False,
     stretch: Annotated[
-        float, typer.Option(min=1, help="measured stages take so many times longer than stated: a block of Ray Data "
-                            "has a cost of its own, some 20 ms")
-    ] = 10,
+        float, typer.Option(min=1, help="measured stages take so many times longer than stated: preparing a batch "
+                            "of Ray Data takes some 50 ms at least")
+    ] = 20,
     workers: Annotated[int, typer.Option(min=1, max=16, help="data workers, at most, with --measure")] = 4,
     tolerance: Annotated[
         float, typer.Option(min=0, help="how far measurement and model may be apart, as a part of the model's interval")
@@ -98,9 +98,9 @@ def _measure(asked: Settings, stretch: float, workers: int, tolerance: float, qu
         depths=tuple(sorted({0, 1, max(1, asked.depth), 2 * max(1, asked.depth)})), workers=counts,
         tolerance=tolerance,
     )
+    os.environ.setdefault("RAY_DATA_LOG_LEVEL", "ERROR")  # else it tells each stream's life
     interrupts = Interrupts()
     with interrupts, stdout_on_stderr(), ray_cluster(workers + 1, interrupts):
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
         return measure(stated, (lambda text: None) if quiet else lambda text: complain(f"measuring: {text}"))
 
 

@@ -2,9 +2,9 @@
 
 What is compared is the median over batches of the time from one end of training to the next, and of the wait before
 training. Not compared are the first batch, whose wait is Ray Data's start, and the stream's end. A queue of depth N
-of the real pipeline is not all that lies ahead of training: Ray Data's iterator hands out the first batch when N more
-are there, and Ray Data itself prepares on until its own limit of memory. So the model beside it fills N first and
-is not bounded behind; what a queue of N alone would let in flight is told beside what was in flight.
+of the real pipeline is not all that lies ahead of training: Ray Data's iterator hands a batch out when N more are
+there, and Ray Data itself prepares on until its own limit of memory. So the model beside it has that window, and no
+bound behind it; what a queue of N alone would let in flight is told beside what was in flight.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Stated:
 
     def model(self, depth: int, workers: int = 1, *, bounded: bool = False) -> Timeline:
         """The measured batches as the model has them; `bounded` by the depth alone, or as the real stream is."""
-        ahead, fill = (depth, 0) if bounded or depth == 0 else (len(self.prepare_us), depth)
-        whole = schedule(self.prepare_us, self.train_us, ahead, workers, fill)
+        ahead, behind = (depth, 0) if bounded or depth == 0 else (len(self.prepare_us), depth)
+        whole = schedule(self.prepare_us, self.train_us, ahead, workers, behind)
         return Timeline(whole.passages[: self.batches])
 
 
@@ -150,11 +150,11 @@ def measure(stated: Stated, notify: Callable[[str], None]) -> Measurement:
         bench.warm_up(max(stated.workers))
         notify("control: each part of a preparation, and training on cached input")
         control, train_units = _control(bench, stated)
-        waits_s = _waits_s(stated, control)
+        real_ms = {False: control.reading_ms + control.transforming_ms, True: control.stream_ms}
         by_depth = []
         for depth in stated.depths:
             notify(f"depth {depth}")
-            by_depth.append(_depth(bench, stated, waits_s, depth))
+            by_depth.append(_depth(bench, stated, _waits_s(stated, real_ms[depth > 0]), depth))
         by_workers = []
         for workers in stated.workers:
             notify(f"{workers} data worker{'s' * (workers > 1)}, computing")
@@ -180,16 +180,15 @@ def _control(bench: InputBench, stated: Stated) -> tuple[Control, int]:
     return control, units
 
 
-def _waits_s(stated: Stated, control: Control) -> list[float]:
-    """What each preparation has to wait so that with its real reading and gathering it takes the stated time."""
-    real_s = (control.reading_ms + control.transforming_ms) / 1e3
-    shortest_s = min(stated.prepare_us) / 1e6
-    if shortest_s < real_s:
+def _waits_s(stated: Stated, real_ms: float) -> list[float]:
+    """What each preparation has to wait so that with all that is real in it, it takes the stated time."""
+    shortest_ms = min(stated.prepare_us) / 1e3
+    if shortest_ms < real_ms:
         raise StageTooShort(
-            f"the stated preparation of {shortest_s * 1e3:.1f} ms is shorter than what reading a batch really takes "
-            f"here, {real_s * 1e3:.1f} ms: measure with a greater --stretch"
+            f"the stated preparation of {shortest_ms:.1f} ms is shorter than what a batch really takes to prepare "
+            f"here, {real_ms:.1f} ms: measure with a greater --stretch"
         )
-    return [time_us / 1e6 - real_s for time_us in stated.prepare_us]
+    return [(time_us / 1e3 - real_ms) / 1e3 for time_us in stated.prepare_us]
 
 
 def _depth(bench: InputBench, stated: Stated, waits_s: Sequence[float], depth: int) -> Depth:

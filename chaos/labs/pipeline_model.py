@@ -60,28 +60,31 @@ class Timeline:
 
 
 def schedule(
-    prepare_us: Sequence[int], train_us: Sequence[int], depth: int, workers: int = 1, fill: int = 0
+    prepare_us: Sequence[int], train_us: Sequence[int], depth: int, workers: int = 1, behind: int = 0
 ) -> Timeline:
     """When what happens, given how long each batch takes to prepare and to train.
 
-    fill: batches that must lie prepared behind the first one before it is taken. Raises ValueError for no batches,
-    lists of two lengths, a negative time or depth, no worker, or a fill that the queue cannot hold.
+    behind: how many further batches must be prepared before one is taken, as a reader with a window of that size has
+    it; the last ones are taken without. Raises ValueError for no batches, lists of two lengths, a negative time or
+    depth, no worker, or a window that the queue cannot hold.
     """
     if not prepare_us or len(prepare_us) != len(train_us) or min(*prepare_us, *train_us, depth) < 0 or workers < 1:
         raise ValueError("needs at least one batch, two times from 0 for each, a depth from 0 and a worker")
-    if not 0 <= fill <= max(0, min(depth, len(prepare_us)) - 1):
-        raise ValueError(f"a queue of depth {depth} never has {fill} of {len(prepare_us)} batches behind the first")
+    if not 0 <= behind <= max(0, depth - 1):
+        raise ValueError(f"a queue of depth {depth} never has {behind} batches behind the next one")
     free_us = [0] * workers
     prepared: list[tuple[int, int]] = []
     trained: list[tuple[int, int]] = []
+    seen_us = 0  # when all that is prepared so far had come
     for batch, preparing_us in enumerate(prepare_us):
         worker = free_us.index(min(free_us))
         start_us = max(free_us[worker], _place_free_us(trained, batch, depth))
         free_us[worker] = start_us + preparing_us
         prepared.append((start_us, free_us[worker]))
-        filled_us = max(end_us for _, end_us in prepared[: fill + 1])
-        while batch >= fill and len(trained) < len(prepared):
-            taken_us = max(filled_us, prepared[len(trained)][1], trained[-1][1] if trained else 0)
+        seen_us = max(seen_us, free_us[worker])
+        last = batch == len(prepare_us) - 1
+        while len(trained) < len(prepared) - (0 if last else behind):
+            taken_us = max(seen_us, trained[-1][1] if trained else 0)
             trained.append((taken_us, taken_us + train_us[len(trained)]))
     return Timeline(tuple(_passages(prepared, trained)))
 

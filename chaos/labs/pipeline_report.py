@@ -66,8 +66,8 @@ def render_measurement(measured: Measurement, stretch: float) -> Iterator[Render
     )
     yield _by_depth(measured)
     yield Text(
-        "The stream hands out its first batch when as many as its depth lie behind it, and Ray Data prepares on up to "
-        "its own limit of memory: a queue's depth bounds the queue, not what is in flight."
+        "The stream hands out a batch when as many as its depth lie behind it, and Ray Data prepares on up to its own "
+        "limit of memory: a queue's depth bounds the queue, not what is in flight."
     )
     yield _by_workers(measured)
     yield Text(
@@ -85,7 +85,7 @@ def render_measurement(measured: Measurement, stretch: float) -> Iterator[Render
 def _by_depth(measured: Measurement) -> Table:
     table = _table(
         "By depth, times in ms", "depth", "interval", "model", "wait", "model", "first batch", "most queued",
-        "most in flight", "model", "samples", "MiB", "",
+        "most in flight", "queue alone", "samples", "MiB", "",
     )  # fmt: skip
     for each in measured.by_depth:
         found, model = each.measured, each.model
