@@ -8,6 +8,7 @@ planted in the processes that build this workload, and in no other.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 import trainers.rank
+from chaos.launcher import HISTORY_ENV
 from storage.sealed import unseal
 from trainers.errors import WorkloadError
 from trainers.pipeline import Pipeline
@@ -26,21 +28,22 @@ _DEADLINE_S, _POLL_S = 5.0, 0.002
 
 
 def build(config: Config) -> Workload:
-    """Keys: rows; log, the run's commit log; publish, the step that is published before pass `at_pass` of the first
-    life ends, so that a kill there finds it published; cursor_error, in batches."""
+    """Keys: rows; publish and at_pass: forward pass `at_pass` of a life ends when the checkpoint of step `publish` is
+    published, so that a kill right behind it finds it so; cursor_error, in batches."""
     error = int(config.get("cursor_error", 0))
     if error:
         _plant(error)
     workload = tiny.build({"rows": config["rows"]})
-    waits = _WaitsForCheckpoint(Path(str(config["log"])), int(config["publish"]), int(config["at_pass"]))
+    waits = _WaitsForCheckpoint(int(config["publish"]), int(config["at_pass"]))
     return Workload(workload.model, workload.optimizer, waits.loss, workload.dataset, workload.scheduler)
 
 
 class _WaitsForCheckpoint:
     """The loss of `tiny`. In one pass it waits until the run's log has the checkpoint that the kill is to find."""
 
-    def __init__(self, log: Path, publish: int, at_pass: int) -> None:
-        self._log, self._publish, self._at_pass = log, publish, at_pass
+    def __init__(self, publish: int, at_pass: int) -> None:
+        self._log = Path(os.environ[HISTORY_ENV]).parent / "store" / "log"
+        self._publish, self._at_pass = publish, at_pass
         self._passes = 0
 
     def loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
@@ -58,16 +61,13 @@ class _WaitsForCheckpoint:
 
 
 class _Misplaced(Pipeline):
-    """After a restart it goes on at the wrong batch. What it is asked for and what it says of itself stay the same."""
+    """After a restart it goes on at the wrong batch."""
 
     error = 0
 
     def __init__(self, *args: Any, first_step: int, last_step: int, attempt: int, **others: Any) -> None:
         off = self.error if attempt > 0 and first_step > 0 else 0
-        super().__init__(
-            *args, first_step=first_step + off, last_step=last_step + off, attempt=attempt, **others
-        )
-        self.first_step = first_step
+        super().__init__(*args, first_step=first_step + off, last_step=last_step + off, attempt=attempt, **others)
 
 
 def _plant(error: int) -> None:

@@ -186,7 +186,7 @@ class InputBench:
     ) -> list[Moment]:
         pipeline = Pipeline(
             self._dataset, self._plan, self._share, first_step=0, last_step=preparation.batches, prefetch=depth,
-            attempt=0, points=preparation, data_tasks=workers,
+            attempt=0, points=preparation, read_tasks=workers,
         )
         pipeline.start()
         try:
