@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typer
 
+from chaos.labs.cursor import cursor
 from chaos.labs.pipeline import pipeline
 
 app = typer.Typer(
@@ -22,3 +23,4 @@ def _labs() -> None:
 
 
 app.command("pipeline")(pipeline)
+app.command("cursor")(cursor)

@@ -72,7 +72,7 @@ class _Misplaced(Pipeline):
 
 def _plant(error: int) -> None:
     _Misplaced.error = error
-    trainers.rank.Pipeline = _Misplaced  # type: ignore[misc]
+    trainers.rank.Pipeline = _Misplaced  # type: ignore[attr-defined]
     Progress.advance = _advance_wrongly  # type: ignore[method-assign]
 
 

@@ -199,20 +199,27 @@ def _depth(bench: InputBench, stated: Stated, waits_s: Sequence[float], depth: i
     model = _of_model(stated.model(depth))
     measured = _of_moments(moments)
     in_flight = max(moment.in_flight for moment in moments)
-    allowed_ms = stated.tolerance * model.interval_ms
     return Depth(
         depth, stated.model(depth, bounded=True).most_in_flight, model, measured,
         _ms(moments[0].taken_s - moments[0].prepare_start_s),
         max(moment.queued for moment in moments), in_flight * bench.batch_samples, in_flight * bench.batch_bytes,
-        abs(measured.interval_ms - model.interval_ms) <= allowed_ms
-        and abs(measured.wait_ms - model.wait_ms) <= allowed_ms,
+        agree(measured, model, stated.tolerance),
         tuple(_record(batch, moment, moments[0].prepare_start_s) for batch, moment in enumerate(moments)),
     )
 
 
+def agree(measured: Steady, model: Steady, tolerance: float) -> bool:
+    """Whether interval and wait are both within `tolerance` times the model's interval of the model's."""
+    allowed_ms = tolerance * model.interval_ms
+    interval = abs(measured.interval_ms - model.interval_ms) <= allowed_ms
+    return interval and abs(measured.wait_ms - model.wait_ms) <= allowed_ms
+
+
 def _workers(bench: InputBench, stated: Stated, train_units: int, control: Control, workers: int) -> Workers:
-    """Both stages compute: training a fixed amount, each preparation another one, on the cores that there are."""
-    prepare_units = round(train_units * median(stated.prepare_us) / median(stated.train_us))
+    """Both stages compute, on the cores that there are: training a fixed amount, each preparation what its stated time
+    leaves beside its real reading."""
+    prepare_us = median(stated.prepare_us) - control.stream_ms * 1e3
+    prepare_units = round(train_units * prepare_us / median(stated.train_us))
     depth = max(stated.depths)
     moments = bench.streamed(
         stated.batches, [0.0] * len(stated.prepare_us), partial(work, train_units), depth=depth, workers=workers,

@@ -11,6 +11,8 @@ from rich.text import Text
 
 from chaos.labs.pipeline_answer import Answer
 from chaos.labs.pipeline_picture import ms, timeline_text
+from chaos.labs.tables import STYLES
+from chaos.labs.tables import table as _table
 
 if TYPE_CHECKING:
     from chaos.labs.pipeline_measure import Measurement
@@ -71,14 +73,15 @@ def render_measurement(measured: Measurement, stretch: float) -> Iterator[Render
     )
     yield _by_workers(measured)
     yield Text(
-        "Here both stages compute, a fixed amount each: more data workers cannot make training faster, they take cores "
-        f"from it (a training alone, on cached input: {measured.control.cached_train_ms:.1f} ms)."
+        "Here both stages compute, a fixed amount each. Where training is the slower stage more data workers take "
+        "cores from it and gain nothing: a training alone, on cached input, took "
+        f"{measured.control.cached_train_ms:.1f} ms, and no interval can be below that."
     )
     yield _control(measured)
     yield Text(
         f"measurement and model {'agree' if measured.passed else 'contradict each other'} "
         f"(tolerance {measured.tolerance:g} of the model's interval)",
-        style="green" if measured.passed else "bold red",
+        style=STYLES["valid" if measured.passed else "invalid"],
     )
 
 
@@ -124,11 +127,4 @@ def _control(measured: Measurement) -> Table:
 
 
 def _agrees(yes: bool, right: str, wrong: str) -> Text:
-    return Text(right, style="green") if yes else Text(wrong, style="bold red")
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+    return Text(right, style=STYLES["valid"]) if yes else Text(wrong, style=STYLES["invalid"])
