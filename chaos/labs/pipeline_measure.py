@@ -154,7 +154,7 @@ def measure(stated: Stated, notify: Callable[[str], None]) -> Measurement:
         by_depth = []
         for depth in stated.depths:
             notify(f"depth {depth}")
-            by_depth.append(_depth(bench, stated, _waits_s(stated, real_ms[depth > 0]), depth))
+            by_depth.append(_depth(bench, stated, waits_s(stated, real_ms[depth > 0]), depth))
         by_workers = []
         for workers in stated.workers:
             notify(f"{workers} data worker{'s' * (workers > 1)}, computing")
@@ -180,7 +180,7 @@ def _control(bench: InputBench, stated: Stated) -> tuple[Control, int]:
     return control, units
 
 
-def _waits_s(stated: Stated, real_ms: float) -> list[float]:
+def waits_s(stated: Stated, real_ms: float) -> list[float]:
     """What each preparation has to wait so that with all that is real in it, it takes the stated time."""
     shortest_ms = min(stated.prepare_us) / 1e3
     if shortest_ms < real_ms:
@@ -191,10 +191,10 @@ def _waits_s(stated: Stated, real_ms: float) -> list[float]:
     return [(time_us / 1e3 - real_ms) / 1e3 for time_us in stated.prepare_us]
 
 
-def _depth(bench: InputBench, stated: Stated, waits_s: Sequence[float], depth: int) -> Depth:
+def _depth(bench: InputBench, stated: Stated, waiting_s: Sequence[float], depth: int) -> Depth:
     trained = iter(stated.train_us)
     moments = bench.streamed(
-        stated.batches, waits_s, lambda: time.sleep(next(trained) / 1e6), depth=depth
+        stated.batches, waiting_s, lambda: time.sleep(next(trained) / 1e6), depth=depth
     )
     model = _of_model(stated.model(depth))
     measured = _of_moments(moments)
