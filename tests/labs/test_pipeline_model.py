@@ -34,6 +34,20 @@ def test_reference_d_batch_by_batch() -> None:
     assert [r["wait_ms"] for r in records] == [14, 4, 4, 4]
 
 
+def test_what_lies_ahead_of_training_by_hand() -> None:
+    """Preparation 5, training 10, depth 2: batch 2 is prepared at 15, the moment at which batch 1 is taken."""
+    passages = schedule([5] * 4, [10] * 4, 2).passages
+    assert [(p.prepare_start_us, p.train_start_us) for p in passages] == [(0, 5), (5, 15), (10, 25), (15, 35)]
+    assert [p.ready for p in passages] == [0, 1, 1, 0]
+    assert [p.in_flight for p in passages] == [1, 2, 2, 1]
+
+
+def test_two_data_workers_by_hand() -> None:
+    """Preparation 14, training 10: with two workers and room for both, training is the slower stage again."""
+    assert schedule([14] * 4, [10] * 4, 4, workers=2).total_us == 14 + 4 * 10
+    assert schedule([14] * 4, [10] * 4, 1, workers=2).total_us == 66  # one place: one works at a time
+
+
 def test_no_depth_changes_anything_without_jitter() -> None:
     by_depth = published(6, 2)["by_depth"]
     assert isinstance(by_depth, list)
@@ -54,7 +68,11 @@ def test_no_depth_beats_the_slower_stage_and_deeper_is_never_slower(run, depth: 
     serial = schedule(prepare_us, train_us, 0)
     assert slower_stage_us(prepare_us, train_us) <= deeper.total_us <= here.total_us <= serial.total_us
     assert serial.total_us == sum(prepare_us) + sum(train_us)
-    assert here.most_in_flight <= depth
+
+
+@given(RUNS, st.integers(1, 6), st.integers(1, 8))
+def test_the_depth_bounds_what_is_in_flight(run, depth: int, workers: int) -> None:  # type: ignore[no-untyped-def]
+    assert schedule(*run, depth, workers).most_in_flight <= depth
 
 
 @given(RUNS)
