@@ -11,6 +11,8 @@ ChaosError
 ├── GateError                a kill that was planned behind a gate did not find it as planned
 │   ├── GateNotHeld          the background work never stood at the gate: the fault did not strike
 │   └── GateNotReleased      the gate was held and nothing struck: the held work stopped waiting
+├── LabError                 a lab could not be completed
+│   └── CheckpointRefused    a lab's checkpoint is damaged, inconsistent, or belongs to something else
 └── RunInterrupted           Ctrl-C or SIGTERM
 
 `chaos.faults.InjectedFault` is no error of this package: it is the fault.
@@ -84,6 +86,14 @@ class GateNotHeld(GateError):
 
 class GateNotReleased(GateError):
     """The gate was held until the deadline and its fault never struck."""
+
+
+class LabError(ChaosError):
+    """A lab could not be completed, so nothing was compared."""
+
+
+class CheckpointRefused(LabError):
+    """A lab does not go on from this checkpoint: its digest, its identity or its state is not as it must be."""
 
 
 class RunInterrupted(ChaosError):

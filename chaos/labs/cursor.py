@@ -29,7 +29,7 @@ _TITLES = {
 }
 
 
-def cursor(
+def command(
     output: Annotated[Path | None, typer.Option(help="new folder for the runs; otherwise one below runs/")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of the runs")] = 7,
     as_json: JsonOption = False,

@@ -24,7 +24,7 @@ _MEASURED_BATCHES = 8
 _MOST_BATCHES = 1000
 
 
-def pipeline(
+def command(
     prepare_ms: Annotated[float, typer.Option(min=0, help="preparing one batch takes this long")] = 6,
     train_ms: Annotated[float, typer.Option(min=0, help="training on one batch takes this long")] = 10,
     batches: Annotated[int, typer.Option(min=1, max=_MOST_BATCHES, help="batches in all")] = 4,
