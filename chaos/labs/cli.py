@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from chaos.labs import linreg, momentum, resume
+from chaos.labs import cursor, linreg, momentum, pipeline, resume
 
 app = typer.Typer(
     name="lab",
@@ -17,6 +17,8 @@ app = typer.Typer(
 app.command("linreg")(linreg.command)
 app.command("momentum")(momentum.command)
 app.command("resume")(resume.command)
+app.command("pipeline")(pipeline.command)
+app.command("cursor")(cursor.command)
 
 
 @app.callback()
