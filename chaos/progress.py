@@ -128,7 +128,10 @@ class LiveProgress:
         self._names[(event.pid, event.start_ticks)] = name
         fault = self._fault_of(event.pid, event.start_ticks)
         struck = f"struck by {fault.id}, {fault}" if fault else "no fault of this experiment"
-        return f"attempt {event.attempt}: {name} (pid {event.pid}) {event.how.replace('_', ' ')}: {struck}"
+        how = event.how.replace("_", " ")
+        if event.how == "raised" and fault is None:
+            how += f" {event.detail}"
+        return f"attempt {event.attempt}: {name} (pid {event.pid}) {how}: {struck}"
 
     def _fault_of(self, pid: int, ticks: int) -> Fault | None:
         try:
@@ -141,4 +144,4 @@ class LiveProgress:
         return None
 
     def _print(self, text: str) -> None:
-        self._bar.console.print(text)
+        self._bar.console.print(text, soft_wrap=self._bar.disable)  # a line of a log stays one line

@@ -22,8 +22,8 @@ def code_version() -> str:
 
 
 def reproduce_command(experiment: Experiment) -> str:
-    """The one command that runs the same experiment again."""
-    file = [] if experiment.path is None else [str(experiment.path)]
+    """The one command that runs the same experiment again, from any folder."""
+    file = [] if experiment.path is None else [str(experiment.path.resolve())]
     return shlex.join(["killpoint", "run", *file, "--seed", str(experiment.run.seed)])
 
 

@@ -2,6 +2,7 @@
 
 TrainingError
 ├── WorkloadError            the workload cannot be imported or built, or breaks the seam's rules
+├── WorkloadRaised           the workload raised an exception of its own while it was trained
 ├── DatasetError             the dataset is missing, malformed or has columns that cannot be digested
 ├── StateError               a part of the state is missing, cannot be captured or does not fit
 ├── FingerprintMismatch      the checkpoint belongs to another dataset, plan, configuration or code
@@ -20,6 +21,22 @@ class TrainingError(Exception):
 
 class WorkloadError(TrainingError):
     """The workload cannot be imported or built, or what it returned breaks the seam's rules."""
+
+
+class WorkloadRaised(TrainingError):
+    """An exception of the workload's own. `where`: file and line; `step`: the update that was under way, from 1."""
+
+    def __init__(self, what: str, where: str, step: int, kind: str) -> None:
+        super().__init__(what, where, step, kind)
+        self.what, self.where, self.step, self.kind = what, where, step, kind
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.where}, in step {self.step})"
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """Equal for what would come again: type, place and step."""
+        return self.kind, self.where, self.step
 
 
 class DatasetError(TrainingError):

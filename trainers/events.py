@@ -45,6 +45,7 @@ class DeathDetected:
     pid: int
     start_ticks: int
     how: str
+    detail: str = ""
 
 
 @dataclass(frozen=True)

@@ -78,9 +78,13 @@ class Rank:
         seed_everything(spec.seed, None)
         dataset = open_dataset(Path(build(spec.workload, spec.workload_config).dataset))
         plan = Plan(dataset.rows, dataset.group_rows, _WINDOW_GROUPS, spec.seed & ((1 << 64) - 1))
-        code = code_digest(code_files(spec.workload))
-        prints = Fingerprints(dataset.fingerprint, plan.fingerprint, spec.config_digest, code)
-        return Survey(dataset, plan, prints)
+        files = self.code_files()
+        prints = Fingerprints(dataset.fingerprint, plan.fingerprint, spec.config_digest, code_digest(files))
+        return Survey(dataset, plan, prints, tuple(map(str, files)))
+
+    def code_files(self) -> list[Path]:
+        """The workload's sources, as far as they have been imported."""
+        return code_files(self._spec.workload)
 
     def warm(self) -> None:
         """Does once, on data that is thrown away, all that is slow the first time: a step, an update, a stream."""

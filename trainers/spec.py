@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,11 +48,15 @@ class TrainingSpec:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the first worker found: the data, the order, and the digests that every checkpoint carries."""
+    """What the first worker found: the data, the order, and the digests that every checkpoint carries.
+
+    `code_files`: the workload's sources, which the code's digest covers beside Killpoint's own.
+    """
 
     dataset: Dataset
     plan: Plan
     fingerprints: Fingerprints
+    code_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,17 @@ class Candidate:
     manifest: bytes
 
 
-def code_digest(workload_files: list[Path]) -> str:
-    """sha256 over the sources of the three packages and of the workload: names relative, contents whole."""
+def code_digest(workload_files: Sequence[Path]) -> str:
+    """sha256 over the sources of the three packages and of the workload: names relative, contents whole.
+
+    The workload's own module comes first; the names of the others are relative to its folder.
+    """
     root = Path(__file__).resolve().parent.parent
     own = [p for package in ("chaos", "trainers", "storage") for p in sorted((root / package).rglob("*.py"))]
     hasher = hashlib.sha256()
     for path in own:
         hasher.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     for path in workload_files:
-        hasher.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        name = os.path.relpath(path, workload_files[0].parent)
+        hasher.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return "sha256:" + hasher.hexdigest()

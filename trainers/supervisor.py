@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-import ray
 from ray.exceptions import RayError
 
 from storage.errors import Damaged, Fenced, StoreFull
@@ -20,6 +19,7 @@ from storage.log import CommitLog, Fence, Publish
 from storage.objects import LocalObjects
 from storage.selection import Decision, candidates, decide, ever_published
 from trainers import errors
+from trainers.blame import repeated
 from trainers.choosing import propose, retried
 from trainers.errors import GaveUp
 from trainers.events import (
@@ -37,7 +37,7 @@ from trainers.points import KillPoints
 from trainers.predecessors import end_predecessors
 from trainers.reports import Heartbeat, Vote
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
-from trainers.watch import AttemptFailed, Lost, Watch, result_of
+from trainers.watch import AttemptFailed, Lost, Watch, await_survivors, result_of
 
 # Another attempt would end the same way: these are the user's to mend.
 _FATAL = (errors.WorkloadError, errors.DatasetError, errors.StateError, errors.FingerprintMismatch, errors.NonFinite,
@@ -90,6 +90,7 @@ class Supervisor:
                              host=own.host, history=self._history.name)
         end_predecessors(spec, self._group.namespace, self._history)
         self._group.start()
+        before: list[BaseException | None] = []
         for number in range(spec.max_attempts):
             try:
                 self._one_attempt()
@@ -101,6 +102,11 @@ class Supervisor:
                     raise GaveUp(f"gave up after {spec.max_attempts} attempts, the last one ended by: {failure}; raise "
                                  "max_attempts or look into the history") from failure
                 self._clear(failure)
+                raised = [each.error for each in failure.lost]
+                if again := repeated(before, raised):
+                    raise GaveUp(f"{again}: it came in two attempts in a row, so another one would end the same way; "
+                                 "mend the workload and start a new run") from failure
+                before = raised
 
     def _one_attempt(self) -> None:
         self._points("recover.fence.before")
@@ -137,7 +143,8 @@ class Supervisor:
             survey: Survey = result_of(self._group.ranks[0].actor.survey.remote(), self._group.ranks[0])
             data, plan = survey.dataset, survey.plan
             named = {"path": data.folder, "fingerprint": data.fingerprint, "rows": data.rows}
-            self._history.record("dataset", dataset=named, plan=asdict(plan))
+            code = {"digest": survey.fingerprints.code, "files": list(survey.code_files)}
+            self._history.record("dataset", dataset=named, plan=asdict(plan), code=code)
             self._survey = survey
         return self._survey
 
@@ -251,7 +258,7 @@ class Supervisor:
                 process.actor.interrupt.remote(attempt)
         for process in lost:
             self._end(process)
-        for each in self._await_survivors(failure, lost):
+        for each in await_survivors(failure, lost, self._spec.survivor_deadline_s):
             self._detected(each)
             self._end(each.process)
             lost[each.process] = each
@@ -270,24 +277,6 @@ class Supervisor:
         else:
             self._group.leave(process)
 
-    def _await_survivors(self, failure: AttemptFailed, lost: dict[Process, Lost]) -> list[Lost]:
-        """Waits until the calls of survivors have returned. Returns those that died or missed the deadline."""
-        pending = {ref: p for ref, p in failure.pending.items() if p not in lost}
-        if not pending:
-            return []
-        done, late = ray.wait(list(pending), num_returns=len(pending), timeout=self._spec.survivor_deadline_s)
-        found = [Lost(pending[ref], "missed_deadline") for ref in late]
-        for ref in done:
-            try:
-                ray.get(ref)
-            except ray.exceptions.RayTaskError as error:
-                cause = getattr(error, "cause", None) or error
-                if not isinstance(cause, errors.Interrupted):
-                    found.append(Lost(pending[ref], "raised", f"{type(cause).__name__}: {cause}", cause))
-            except RayError as error:
-                found.append(Lost(pending[ref], "actor_died", type(error).__name__))
-        return found
-
     def _detected(self, lost: Lost) -> None:
         process = lost.process
         member = process.member
@@ -296,5 +285,6 @@ class Supervisor:
         who = {"pid": member.process.pid, "start_ticks": member.process.start_ticks}
         self._history.record("detected", self._attempt, role=process.role, rank=process.rank, how=lost.how,
                              detail=lost.detail, **who)
-        self._notify(DeathDetected(self._attempt, process.role, process.rank, how=lost.how, **who))
+        self._notify(DeathDetected(self._attempt, process.role, process.rank, how=lost.how, detail=lost.detail,
+                                   **who))
 

@@ -47,7 +47,9 @@ def _twin(evidence: Evidence) -> Iterator[str]:
 
 def _state(evidence: Evidence, manifests: Sequence[Manifest]) -> Iterator[str]:
     rates = {event.what.lr for event in events(evidence, StepDone)}
-    if len(rates) <= 1:
+    if not rates:
+        yield "no update was done: nothing of the training was seen"
+    elif len(rates) == 1:
         yield "the learning rate was constant: a lost scheduler is invisible here"
     if not manifests:
         return
@@ -96,7 +98,10 @@ def _epochs(evidence: Evidence) -> Iterator[str]:
 def _kills(evidence: Evidence) -> Iterator[str]:
     begun, receipts = evidence.begun, evidence.history.receipts
     kills = [receipt for receipt in receipts if receipt.kind != "damage"]
-    if not receipts:
+    restarted = max(attempts(evidence.store.log.entries), default=0) > 0
+    if not receipts and restarted:
+        yield "no planned fault struck: the recoveries here answer failures that nobody planned"
+    elif not receipts:
         yield "nothing was killed: no recovery was seen"
     elif kills and not any(_save_in_flight(evidence, receipt) for receipt in kills):
         yield "no save was in flight at any kill: a checkpoint that is torn by a kill is invisible here"

@@ -104,6 +104,9 @@ def _measure(asked: Settings, stretch: float, workers: int, tolerance: float, qu
         return measure(stated, (lambda text: None) if quiet else lambda text: complain(f"measuring: {text}"))
 
 
+_COLUMNS = 120  # of a timeline that is not on a terminal
+
+
 def _show(modelled: Answer, measured: Measurement | None, stretch: float, as_json: bool) -> None:
     if as_json:
         value = modelled.to_json()
@@ -111,7 +114,6 @@ def _show(modelled: Answer, measured: Measurement | None, stretch: float, as_jso
         return
     from rich.console import Group
 
-    from chaos.report import results_console
 
     console = results_console()
     console.print(Group(*_report(modelled, measured, stretch, console.width)))

@@ -124,3 +124,22 @@ def test_nothing_published(tmp_path: Path) -> None:
     sim.train(1)
     sim.finish(finished=False)
     assert "the learning rate was constant" in unseen(sim.folder)
+
+
+def test_nothing_trained(tmp_path: Path) -> None:
+    sim = Simulation(tmp_path / "run", Settings(constant_rate=True))
+    sim.start()
+    sim.finish(finished=False)
+    assert "no update was done" in unseen(sim.folder)
+    assert "the learning rate was constant" not in unseen(sim.folder)
+
+
+def test_a_recovery_from_what_nobody_planned(tmp_path: Path) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(5)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    assert "no planned fault struck: the recoveries here answer failures that nobody planned" in unseen(sim.folder)
+    assert "no recovery was seen" not in unseen(sim.folder)

@@ -210,7 +210,7 @@ def continuous(steps: int, seed: int = 7, ranks: int = 1) -> Trace:
     return Training(seed, ranks).train(steps).trace("continuous")
 
 
-def recovered(  # noqa: PLR0913
+def recovered(
     steps: int, restored: int, killed: int, fault: Fault = NONE, seed: int = 7, ranks: int = 1
 ) -> Trace:
     """Killed after `killed` updates, went on from the checkpoint of `restored` to `steps`."""

@@ -90,7 +90,7 @@ def test_a_fault_shows_in_the_first_update_where_nothing_says_what_was_restored(
 
 
 def oracle(a: Trace, b: Trace) -> int | None:
-    """First update that was another one: other samples, rate, loss, gradient or parameters; by the plainest of loops."""
+    """First update that was another one: other samples, rate, loss, gradient, parameters; by the plainest of loops."""
     mine = {(r.step, r.rank): done(r) for r in a.records}
     return min((r.step for r in b.records if done(r) != mine[r.step, r.rank]), default=None)
 
