@@ -112,11 +112,11 @@ def _show(modelled: Answer, measured: Measurement | None, stretch: float, as_jso
         value = modelled.to_json()
         print_json({**value, "measured": None if measured is None else {"stretch": stretch, **measured.to_json()}})
         return
-    from rich.console import Group
+    from rich.console import Console, Group
 
+    from chaos.report import print_results
 
-    console = results_console()
-    console.print(Group(*_report(modelled, measured, stretch, console.width)))
+    print_results(Group(*_report(modelled, measured, stretch, min(Console().width, _COLUMNS))))
 
 
 def _report(
