@@ -6,6 +6,7 @@ ChaosError
 ├── OutputExists             the folder for a new run is already there; nothing was overwritten
 ├── NotARun                  a folder that was given as a run is none
 ├── RunFinished              --resume of a run that has reached its target
+├── DeviceMissing            the run's precision needs GPUs that this machine does not have
 ├── RayUnreachable           no Ray to connect to, or it could not be started
 ├── GateError                a kill that was planned behind a gate did not find it as planned
 │   ├── GateNotHeld          the background work never stood at the gate: the fault did not strike
@@ -63,6 +64,10 @@ class NotARun(ChaosError):
 
 class RunFinished(ChaosError):
     """The run has reached its target step: there is nothing to resume."""
+
+
+class DeviceMissing(ChaosError):
+    """The run's precision needs GPUs that this machine does not have. Nothing was started."""
 
 
 class RayUnreachable(ChaosError):

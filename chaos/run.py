@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.cluster import owns_ray, ray_cluster, stdout_on_stderr
+from chaos.cluster import owns_ray, ray_cluster, require_devices, stdout_on_stderr
 from chaos.controller import Controller
 from chaos.errors import ChaosError, ExperimentError, Problem, RunFinished
 from chaos.experiment import Experiment, load_experiment
@@ -72,10 +72,11 @@ def run_experiment(
     """Runs the experiment in the new folder `output` and judges it.
 
     `record_passages`: nothing strikes, and every process counts what it passes.
-    Raises OutputExists before anything starts; later failures are in the outcome.
+    Raises OutputExists and DeviceMissing before anything starts; later failures are in the outcome.
     """
     if record_passages:
         experiment = experiment.without_faults()
+    require_devices(experiment.run.precision, experiment.run.ranks)
     folder = output.resolve()
     create(folder, experiment)
     run, workload = new_run_id(experiment), _placed(experiment)
@@ -277,7 +278,8 @@ def _spec(experiment: Experiment, run: str, folder: Path, workload: str) -> Trai
 def _run_facts(experiment: Experiment, run: str, workload: str) -> dict[str, Any]:
     """The fields of the `run` event."""
     settings = experiment.run
-    names = ("seed", "ranks", "microbatches", "global_batch", "steps", "save_every", "keep", "standbys")
+    names = ("seed", "ranks", "microbatches", "global_batch", "steps", "save_every", "keep", "standbys",
+             "precision", "non_finite", "keep_best")
     return {
         "run": run,
         "workload": workload,
