@@ -108,7 +108,7 @@ def train(run: RankRun) -> None:
             run.progress.best_model.take(run.workload.model)
         rates = [float(group["lr"]) for group in run.workload.optimizer.param_groups]
         run.at("optimizer.before")
-        skipped = update(run.workload, withheld=trouble in ("loss", "gradient"))
+        skipped = update(run.workload, withheld=trouble is not None)
         run.at("optimizer.after")
         advance_schedule(run.workload, skipped=skipped)
         run.at("scheduler.after")

@@ -57,7 +57,7 @@ def not_finite(loss: float, gradient_norm: float, scale: float) -> What | None:
 
 
 def update(workload: Workload, *, withheld: bool = False) -> bool:
-    """One optimizer update. True if it was skipped: withheld by the policy, or by the scaler for an overflow."""
+    """One optimizer update, unless it is withheld for what is not finite. True if it was skipped."""
     scaler, optimizer = workload.scaler, workload.optimizer
     if scaler is None:
         if not withheld:
@@ -65,7 +65,7 @@ def update(workload: Workload, *, withheld: bool = False) -> bool:
         return withheld
     before = scaler.get_scale()
     if withheld:
-        scaler.unscale_(optimizer)  # it looks for overflows here, and backs off if there are any
+        scaler.unscale_(optimizer)  # here the scaler finds an overflow; `update` then lowers the scale
     else:
         scaler.step(optimizer)
     scaler.update()
