@@ -6,6 +6,7 @@ ChaosError
 ├── OutputExists             the folder for a new run is already there; nothing was overwritten
 ├── NotARun                  a folder that was given as a run is none
 ├── RunFinished              --resume of a run that has reached its target
+├── TwinFailed               the same run without faults did not finish, or was not valid itself
 ├── DeviceMissing            the run's precision needs GPUs that this machine does not have
 ├── RayUnreachable           no Ray to connect to, or it could not be started
 ├── GateError                a kill that was planned behind a gate did not find it as planned
@@ -68,6 +69,10 @@ class RunFinished(ChaosError):
 
 class DeviceMissing(ChaosError):
     """The run's precision needs GPUs that this machine does not have. Nothing was started."""
+
+
+class TwinFailed(ChaosError):
+    """There is no twin to compare a run with. The run keeps its own verdict, and invariant 5 is unknown."""
 
 
 class RayUnreachable(ChaosError):

@@ -48,6 +48,8 @@ class Settings:
     keep_best: bool = False
     losses: dict[int, float] = field(default_factory=dict)  # of a step, where it is not 1 / step
     skips: tuple[int, ...] = ()  # steps whose update is skipped for a gradient that is not finite
+    twin: bool = False
+    tolerance: float = 0.0
     faults: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -136,6 +138,7 @@ class Simulation:
         )
         self.say(
             self.supervisor, "run", run=RUN, seed=s.seed, config_digest="sha256:c", code_version="1",
+            training_digest="sha256:t", platform={"torch": "2"}, twin=s.twin, tolerance=s.tolerance,
             reproduce="killpoint run", workload="w", ranks=s.ranks, microbatches=s.microbatches,
             global_batch=s.global_batch, steps=s.steps, save_every=s.save_every, keep=s.keep, faults=s.faults,
             plan=plan, dataset={"path": str(self.dataset), "fingerprint": self.fingerprint, "rows": s.rows},

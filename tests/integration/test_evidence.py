@@ -25,7 +25,7 @@ FAULTS = [kill("microbatch.backward", 15, rank=1), kill("shard.half", 2, attempt
 def original(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run, killed twice, judged valid."""
     folder = tmp_path_factory.mktemp("evidence")
-    text = yaml.safe_dump({"run": {**TINY, "keep": 2}, "faults": FAULTS})
+    text = yaml.safe_dump({"run": {**TINY, "keep": 2, "twin": True}, "faults": FAULTS})
     outcome = run_experiment(parse_experiment(text, folder / "experiment.yaml"), folder / "run")
     assert outcome.verdict["verdict"] == "valid", outcome.verdict
     return outcome.folder
