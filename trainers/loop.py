@@ -69,9 +69,9 @@ class RankRun:
     history: History
     at: Callable[[str], None]
     on_step: Callable[[int, float], None]
-    precision: Precision
-    non_finite: Policy
-    on_non_finite: Callable[[NonFiniteFound], None]
+    precision: Precision = "fp32"
+    non_finite: Policy = "stop"
+    on_non_finite: Callable[[NonFiniteFound], None] = lambda found: None
 
 
 @dataclass(frozen=True)

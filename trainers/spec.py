@@ -39,9 +39,6 @@ class TrainingSpec:
     steps: int
     save_every: int
     keep: int
-    precision: Precision
-    non_finite: Policy
-    keep_best: bool
     standbys: int
     threads_per_rank: int
     prefetch_batches: int
@@ -53,6 +50,9 @@ class TrainingSpec:
     unavailable_deadline_s: float
     kill_suspects: bool
     config_digest: str
+    precision: Precision = "fp32"
+    non_finite: Policy = "stop"
+    keep_best: bool = False
 
 
 @dataclass(frozen=True)

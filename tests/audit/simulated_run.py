@@ -47,7 +47,8 @@ class Settings:
     generators_advance: bool = True
     keep_best: bool = False
     losses: dict[int, float] = field(default_factory=dict)  # of a step, where it is not 1 / step
-    skips: tuple[int, ...] = ()  # steps whose update is skipped for a gradient that is not finite
+    skips: tuple[int, ...] = ()  # steps whose update is skipped
+    skips_for: str = "gradient"
     twin: bool = False
     tolerance: float = 0.0
     faults: list[dict[str, Any]] = field(default_factory=list)
@@ -232,7 +233,7 @@ class Simulation:
                 loss, skipped = self.loss(self.step + 1), self.step + 1 in s.skips
                 history = self.of("rank", rank).history
                 if skipped:
-                    self.say(history, "non_finite", self.attempt, rank=rank, step=self.step + 1, what="gradient",
+                    self.say(history, "non_finite", self.attempt, rank=rank, step=self.step + 1, what=s.skips_for,
                              action="skip", loss=loss.hex(), gradient_norm="inf", scale=(1.0).hex())  # fmt: skip
                 self.say(history, "step", self.attempt, rank=rank, step=self.step + 1,
                          loss=loss.hex(), lr=[rate.hex()], gradient_norm=(0.5 + self.step).hex(),
