@@ -7,6 +7,7 @@ ChaosError
 ├── NotARun                  a folder that was given as a run is none
 ├── RunFinished              --resume of a run that has reached its target
 ├── TwinFailed               the same run without faults did not finish, or was not valid itself
+├── ExportFailed             nothing to export verifies, or the copy cannot be written or loaded
 ├── DeviceMissing            the run's precision needs GPUs that this machine does not have
 ├── RayUnreachable           no Ray to connect to, or it could not be started
 ├── GateError                a kill that was planned behind a gate did not find it as planned
@@ -73,6 +74,10 @@ class DeviceMissing(ChaosError):
 
 class TwinFailed(ChaosError):
     """There is no twin to compare a run with. The run keeps its own verdict, and invariant 5 is unknown."""
+
+
+class ExportFailed(ChaosError):
+    """There is no checkpoint to export, or the copy could not be written or loaded again."""
 
 
 class RayUnreachable(ChaosError):
