@@ -43,6 +43,11 @@ def test_a_whole_record_is_valid(tmp_path: Path, judged: Judge) -> None:
     judged(rich(tmp_path / "run").folder, 4, "valid")
 
 
+def test_a_first_loss_that_is_not_finite_is_no_best(tmp_path: Path, judged: Judge) -> None:
+    losses = {1: -math.inf, 2: math.nan, 3: 0.5}
+    judged(two_kills(tmp_path / "run", losses=losses, skips=(1, 2), keep_best=True, keep=99).folder, 4, "valid")
+
+
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
