@@ -236,6 +236,7 @@ class Supervisor:
         if fatal := next((each.error for each in lost.values() if isinstance(each.error, _FATAL)), None):
             if isinstance(fatal, errors.NonFinite):
                 self._telling.non_finite([fatal.found])
+                self._await_survivors(failure, lost)  # they stop for the same reason
             raise fatal
         if committer is not None and committer not in lost:
             committer.actor.abandon.remote(attempt)
