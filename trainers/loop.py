@@ -157,7 +157,7 @@ def meet_non_finite(run: RankRun, what: What, loss: float, gradient_norm: float,
     run.on_non_finite(found)
     if action == "stop":
         run.saver.wait()  # a save in flight gets published: the run can go on from it
-        raise NonFinite(f"{found}, on every rank alike, by the run's policy (non_finite: stop). What was published is "
+        raise NonFinite(f"{found} by the run's policy (non_finite: stop), every rank alike. What was published is "
                         "whole. Lower the rate, check the data, or set non_finite: skip in a new run", found)
 
 
