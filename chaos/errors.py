@@ -10,6 +10,7 @@ ChaosError
 ├── RunChanged               --resume of a run whose code, dataset or processors are not what they were
 ├── TwinFailed               the same run without faults did not finish, or was not valid itself
 ├── ExportFailed             nothing to export verifies, or the copy cannot be written or loaded
+├── DeviceMissing            the run's precision needs GPUs that this machine does not have
 ├── RayUnreachable           no Ray to connect to, or it could not be started
 ├── GateError                a kill that was planned behind a gate did not find it as planned
 │   ├── GateNotHeld          the background work never stood at the gate: the fault did not strike
@@ -79,6 +80,10 @@ class RunFinished(ChaosError):
 
 class RunChanged(ChaosError):
     """What the run is made of has changed since it began: going on would mix two trainings. Nothing was touched."""
+
+
+class DeviceMissing(ChaosError):
+    """The run's precision needs GPUs that this machine does not have. Nothing was started."""
 
 
 class TwinFailed(ChaosError):

@@ -24,6 +24,7 @@ from trainers.events import (
     Event,
     Finished,
     Log,
+    NonFiniteFound,
     Published,
     StepDone,
 )
@@ -120,6 +121,8 @@ class LiveProgress:
                 self._bar.update(self._task, attempt=f"attempt {self._attempt}, saved {name}")
             case Finished(step):
                 self._print(f"step {step} reached")
+            case NonFiniteFound(attempt):
+                self._print(f"attempt {attempt}: {event}")
             case Log(text):
                 self._print(text)
 
