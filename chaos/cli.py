@@ -1,4 +1,4 @@
-"""The command line: `killpoint run | audit | points | version`, each with its exit statuses in `--help`.
+"""The command line: `killpoint run | audit | diff | export | points | lab | version`, exit statuses in each `--help`.
 
 Exit status 0 valid, 1 invalid, 2 could not judge. Results go to standard output, all else to standard error.
 Ray and torch are imported by the commands that train, never by `audit` or `version`.
@@ -6,16 +6,21 @@ Ray and torch are imported by the commands that train, never by `audit` or `vers
 
 from __future__ import annotations
 
-import json
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from chaos.labs.cli import app as labs
+from chaos.shell import EXIT_UNJUDGED, JsonOption, QuietOption
+from chaos.shell import complain as _complain
+from chaos.shell import errors_reported as _errors_reported
+from chaos.shell import print_json as _print_json
 
 if TYPE_CHECKING:
     from chaos.experiment import Experiment
@@ -23,7 +28,6 @@ if TYPE_CHECKING:
     from chaos.run import Notify, Outcome
 
 EXIT_STATUS = {"valid": 0, "invalid": 1, "unknown": 2}
-EXIT_UNJUDGED = 2
 
 app = typer.Typer(
     name="killpoint",
@@ -32,13 +36,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Kills training on Ray at chosen points, watches it recover, and audits what is on disk.",
 )
+app.add_typer(labs)
 _STATUSES = "Exit status: 0 valid, 1 invalid, 2 could not judge."
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(metavar="[EXPERIMENT]", help="experiment file; without it the default one")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON and nothing else on standard output")]
 OutputOption = Annotated[Path | None, typer.Option(help="new folder for the run; otherwise one below runs/")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="show no progress")]
 
 
 @app.callback(invoke_without_command=True)
@@ -99,6 +102,32 @@ def audit(
         raise typer.Exit(EXIT_STATUS.get(verdict["verdict"], EXIT_UNJUDGED))
 
 
+@app.command(epilog="Example: killpoint diff runs/a/twin runs/a. Exit status: 0 equal, 1 different, 2 could not.")
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="a run, a trace.json or its folder, or RUN:CHECKPOINT")],
+    b: Annotated[str, typer.Argument(metavar="B", help="what to hold against A, of the same kind")],
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Say where two runs, or two checkpoints, first differ, by how much, and what explains it.
+
+    Exit status: 0 no difference, 1 different, 2 could not compare.
+    """
+    with _errors_reported():
+        from chaos.diff.command import diff as compare
+        from chaos.diff.report import render
+        from chaos.progress import status
+        from chaos.report import print_results
+
+        with status(quiet) as say:
+            result = compare(a, b, say)
+        if as_json:
+            _print_json(result.report)
+        else:
+            print_results(render(result.report))
+        raise typer.Exit(result.exit_status)
+
+
 @app.command(epilog="Example: killpoint points --record experiment.yaml. Exit status: 0 done, 2 could not.")
 def points(
     experiment: ExperimentArgument = None,
@@ -135,6 +164,28 @@ def points(
             )
         else:
             print_results(render_points(CATALOGUE.values(), counts, recorded=record))
+
+
+@app.command(epilog="Example: killpoint export runs/a copy. Exit status: 0 done and proven, 2 could not.")
+def export(
+    run_or_store: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run, or its store")],
+    destination: Annotated[Path, typer.Argument(metavar="DEST", help="new folder for the copy")],
+    step: Annotated[int | None, typer.Option(min=1, help="of this step, not the newest")] = None,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="for inference only: training cannot go on from it")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy the newest verified checkpoint, and prove that a fresh process can load the copy."""
+    with _errors_reported():
+        from chaos.export import export as export_checkpoint
+        from chaos.export import proof_text
+
+        done = export_checkpoint(run_or_store, destination, step=step, weights=weights)
+        if as_json:
+            _print_json({**asdict(done), "folder": str(done.folder)})
+        else:
+            print(proof_text(done))
 
 
 @app.command(epilog="Example: killpoint version --json. Exit status: 0.")
@@ -233,40 +284,6 @@ def _print_verdict(verdict: Mapping[str, Any], folder: Path, as_json: bool) -> N
     from chaos.report import print_results, read_choices, render
 
     print_results(render(verdict, read_choices(folder), folder))
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=1, sort_keys=True))
-
-
-def _complain(text: str) -> None:
-    for line in text.splitlines():
-        print(f"killpoint: {line}", file=sys.stderr)
-
-
-@contextmanager
-def _errors_reported() -> Iterator[None]:
-    """Every failure ends with status 2: 1 says that a run was judged invalid, and Python's default is 1."""
-    from chaos.errors import ChaosError
-    from storage.errors import StorageError
-    from trainers.errors import TrainingError
-
-    try:
-        yield
-    except (ChaosError, StorageError, TrainingError) as error:
-        _complain(str(error))
-    except OSError as error:
-        _complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
-    except KeyboardInterrupt:
-        _complain("interrupted")
-    except (typer.Exit, typer.BadParameter):
-        raise
-    except Exception:
-        traceback.print_exc()
-        _complain("this is a defect of killpoint, not a verdict")
-    else:
-        return
-    raise typer.Exit(EXIT_UNJUDGED)
 
 
 if __name__ == "__main__":

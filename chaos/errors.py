@@ -9,10 +9,14 @@ ChaosError
 ├── RunFinished              a run that has reached its target: there is nothing left to do but to judge it
 ├── RunChanged               --resume of a run whose code, dataset or processors are not what they were
 ├── TwinFailed               the same run without faults did not finish, or was not valid itself
+├── ExportFailed             nothing to export verifies, or the copy cannot be written or loaded
+├── DeviceMissing            the run's precision needs GPUs that this machine does not have
 ├── RayUnreachable           no Ray to connect to, or it could not be started
 ├── GateError                a kill that was planned behind a gate did not find it as planned
 │   ├── GateNotHeld          the background work never stood at the gate: the fault did not strike
 │   └── GateNotReleased      the gate was held and nothing struck: the held work stopped waiting
+├── LabError                 a lab could not be completed
+│   └── CheckpointRefused    a lab's checkpoint is damaged, inconsistent, or belongs to something else
 └── RunInterrupted           Ctrl-C, SIGTERM or SIGHUP
 
 `chaos.faults.InjectedFault` is no error of this package: it is the fault.
@@ -78,8 +82,16 @@ class RunChanged(ChaosError):
     """What the run is made of has changed since it began: going on would mix two trainings. Nothing was touched."""
 
 
+class DeviceMissing(ChaosError):
+    """The run's precision needs GPUs that this machine does not have. Nothing was started."""
+
+
 class TwinFailed(ChaosError):
     """There is no twin to compare a run with. The run keeps its own verdict, and invariant 5 is unknown."""
+
+
+class ExportFailed(ChaosError):
+    """There is no checkpoint to export, or the copy could not be written or loaded again."""
 
 
 class RayUnreachable(ChaosError):
@@ -96,6 +108,14 @@ class GateNotHeld(GateError):
 
 class GateNotReleased(GateError):
     """The gate was held until the deadline and its fault never struck."""
+
+
+class LabError(ChaosError):
+    """A lab could not be completed, so nothing was compared."""
+
+
+class CheckpointRefused(LabError):
+    """A lab does not go on from this checkpoint: its digest, its identity or its state is not as it must be."""
 
 
 class RunInterrupted(ChaosError):

@@ -78,6 +78,9 @@ class Experiment:
                 "microbatches": run.microbatches,
                 "steps": run.steps,
                 "threads_per_rank": self.threads_per_rank,
+                "precision": run.precision,
+                "non_finite": run.non_finite,
+                "keep_best": run.keep_best,
             }
         )
 

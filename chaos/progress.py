@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -22,11 +24,23 @@ from trainers.events import (
     Event,
     Finished,
     Log,
+    NonFiniteFound,
     Published,
     StepDone,
 )
 
 _LINES_PER_RUN = 10  # where there is no terminal: this many lines of steps
+
+
+@contextmanager
+def status(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A line on a terminal's standard error that says what is being done; nothing elsewhere."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    if quiet or not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status("") as line:
+        yield lambda text: line.update(text)
 
 
 class LiveProgress:
@@ -107,6 +121,8 @@ class LiveProgress:
                 self._bar.update(self._task, attempt=f"attempt {self._attempt}, saved {name}")
             case Finished(step):
                 self._print(f"step {step} reached")
+            case NonFiniteFound(attempt):
+                self._print(f"attempt {attempt}: {event}")
             case Log(text):
                 self._print(text)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chaos.cluster import require_devices
 from chaos.errors import ChaosError, ExperimentError, Problem, RunFinished, TwinFailed
 from chaos.experiment import Experiment, load_experiment
 from chaos.hints import audit_command, resume_command
@@ -53,11 +54,13 @@ def run_experiment(
     """Runs the experiment in the new folder `output` and judges it.
 
     `record_passages`: nothing strikes, and every process counts what it passes.
-    Raises ExperimentError, OutputExists, CannotCreate before anything starts; later failures are in the outcome.
+    Raises ExperimentError, OutputExists, CannotCreate, DeviceMissing before anything starts; later failures are in the
+    outcome.
     """
     check_workload(experiment)
     if record_passages:
         experiment = experiment.without_faults()
+    require_devices(experiment.run.precision, experiment.run.ranks)
     folder = output.resolve()
     create(folder, experiment)
     run, workload = new_run_id(experiment), placed_workload(experiment)

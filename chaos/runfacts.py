@@ -86,7 +86,7 @@ def run_facts(experiment: Experiment, run: str, workload: str) -> dict[str, Any]
     """The fields of the `run` event."""
     settings = experiment.run
     names = ("seed", "ranks", "microbatches", "global_batch", "steps", "save_every", "keep", "standbys", "twin",
-             "tolerance")  # fmt: skip
+             "tolerance", "precision", "non_finite", "keep_best")  # fmt: skip
     return {
         "run": run,
         "workload": workload,

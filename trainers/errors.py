@@ -6,13 +6,16 @@ TrainingError
 ├── DatasetError             the dataset is missing, malformed or has columns that cannot be digested
 ├── StateError               a part of the state is missing, cannot be captured or does not fit
 ├── FingerprintMismatch      the checkpoint belongs to another dataset, plan, configuration or code
-├── NonFinite                a loss or gradient is not finite
+├── NonFinite                a loss or gradient is not finite, and the run's policy is to stop
+├── PrecisionUnavailable     the run's precision needs a device that a rank does not have
 ├── Interrupted              this attempt is over for a rank: a peer, the committer or the supervisor said so
 ├── CandidateRejected        a rank voted no on a checkpoint (definite damage)
 └── GaveUp                   the supervisor reached a limit and stopped; nothing published is lost
 """
 
 from __future__ import annotations
+
+from trainers.events import NonFiniteFound
 
 
 class TrainingError(Exception):
@@ -52,7 +55,18 @@ class FingerprintMismatch(TrainingError):
 
 
 class NonFinite(TrainingError):
-    """A loss is not finite, and the run's policy is to stop."""
+    """A loss or gradient is not finite, and the run's policy is to stop. `found` says where and what."""
+
+    def __init__(self, message: str, found: NonFiniteFound) -> None:
+        super().__init__(message, found)
+        self.found = found
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class PrecisionUnavailable(TrainingError):
+    """The precision that the run asks for needs a device that a rank does not have."""
 
 
 class Interrupted(TrainingError):

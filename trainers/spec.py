@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from storage.manifest import Fingerprints
 
@@ -16,11 +16,18 @@ if TYPE_CHECKING:
     from trainers.plan import Plan
 
 VERSION = "0.1.0"
+Precision = Literal["fp32", "bf16", "fp16"]
+Policy = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """One run. Durations in seconds; `config_digest` covers only what determines the numbers."""
+    """One run. Durations in seconds; `config_digest` covers only what determines the numbers.
+
+    precision: in which the forward pass computes; parameters, gradients and updates stay as the workload has them.
+    non_finite: what to do with an update whose loss or gradient is not finite. keep_best: whether the model of the
+    best loss is kept beside the last one.
+    """
 
     run: str
     folder: Path
@@ -44,6 +51,9 @@ class TrainingSpec:
     unavailable_deadline_s: float
     kill_suspects: bool
     config_digest: str
+    precision: Precision = "fp32"
+    non_finite: Policy = "stop"
+    keep_best: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,6 @@ from trainers.events import (
     DeathDetected,
     Event,
     Finished,
-    Published,
-    StepDone,
     TrainingStarted,
 )
 from trainers.group import Group, Process
@@ -37,11 +35,12 @@ from trainers.points import KillPoints
 from trainers.predecessors import end_predecessors
 from trainers.reports import Heartbeat, Vote
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
+from trainers.telling import Telling
 from trainers.watch import AttemptFailed, Lost, Watch, await_survivors, result_of
 
 # Another attempt would end the same way: these are the user's to mend.
 _FATAL = (errors.WorkloadError, errors.DatasetError, errors.StateError, errors.FingerprintMismatch, errors.NonFinite,
-          StoreFull)
+          errors.PrecisionUnavailable, StoreFull)
 
 
 class Supervisor:
@@ -57,9 +56,8 @@ class Supervisor:
         self._group = Group(spec, points, notify, history, py_executable, environment)
         self._attempt = 0
         self._survey: Survey | None = None
-        self._told: dict[str, int] = {}
-        self._first_step = 0
-        self._known = 0
+        self._telling = Telling(self._log, notify)
+        self._first_step = self._known = 0
 
     def run(self) -> None:
         """Trains, recovering from every failure. Raises GaveUp, Fenced and the workload's own errors."""
@@ -76,10 +74,9 @@ class Supervisor:
             raise
 
     def _fenced_by(self) -> int | None:
-        """The attempt of another supervisor's fence since this one began, if there is one."""
-        own = self._history.process
-        fences = [e for e in self._log.read()[self._known :] if isinstance(e, Fence) and e.owner != own]
-        return fences[-1].attempt if fences else None
+        """The attempt of another supervisor's fence after this one's own, if there is one."""
+        fences = [e for e in self._log.read()[self._known :] if isinstance(e, Fence)]
+        return fences[-1].attempt if fences and fences[-1].owner != self._history.process else None
 
     def close(self) -> None:
         """Ends every process that was started. Idempotent; the history stays open for its owner."""
@@ -98,6 +95,8 @@ class Supervisor:
                 self._one_attempt()
                 return
             except AttemptFailed as failure:
+                if (later := self._fenced_by()) is not None:
+                    raise Fenced(later) from failure
                 if number + 1 == spec.max_attempts:
                     raise GaveUp(f"gave up after {spec.max_attempts} attempts, the last one ended by: {failure}; raise "
                                  "max_attempts or look into the history") from failure
@@ -223,24 +222,16 @@ class Supervisor:
         outcomes = watch.collect(calls)
         if not all(outcome.finished for outcome in outcomes.values()):
             raise AttemptFailed([], {})
-        self._tell_published()
+        for outcome in outcomes.values():
+            self._telling.non_finite(outcome.findings)
+        self._telling.published()
         self._history.record("finished", attempt, step=self._spec.steps)
         self._notify(Finished(self._spec.steps))
 
     def _on_beat(self, process: Process, beat: Heartbeat) -> None:
-        if process.rank is not None and beat.loss == beat.loss and self._told.get(str(process.rank)) != beat.step:
-            self._told[str(process.rank)] = beat.step
-            self._notify(StepDone(self._attempt, process.rank, beat.step, beat.loss))
-            if beat.step >= self._first_step:
-                self._group.refill()
-            if process.rank == 0:
-                self._tell_published()
-
-    def _tell_published(self) -> None:
-        for entry in self._log.read():
-            if isinstance(entry, Publish) and entry.seq > self._told.get("seq", -1):
-                self._told["seq"] = entry.seq
-                self._notify(Published(entry.attempt, entry.name, entry.step))
+        rank = process.rank
+        if rank is not None and self._telling.beat(self._attempt, rank, beat) and beat.step >= self._first_step:
+            self._group.refill()
 
     def _clear(self, failure: AttemptFailed) -> None:
         """After a failed attempt: the lost are gone for certain, survivors are idle, everybody is replaced."""
@@ -250,6 +241,9 @@ class Supervisor:
             self._detected(each)
         self._points("recover.detected")
         if fatal := next((each.error for each in lost.values() if isinstance(each.error, _FATAL)), None):
+            if isinstance(fatal, errors.NonFinite):
+                self._telling.non_finite([fatal.found])
+                await_survivors(failure, lost, self._spec.survivor_deadline_s)  # they stop for the same reason
             raise fatal
         if committer is not None and committer not in lost:
             committer.actor.abandon.remote(attempt)

@@ -72,9 +72,9 @@ class Worker:
         self._history.witness(clock)
         rank = self._rank_or_none
         if rank is None:
-            return Heartbeat(0, "idle", 0, float("nan"), self._history.clock)
+            return Heartbeat(0, "idle", 0, None, self._history.clock)
         phase = WAITS_FOR_INPUT if rank.waits_for_input else rank.phase
-        return Heartbeat(rank.ticks, phase, rank.step, rank.loss, self._history.clock)
+        return Heartbeat(rank.ticks, phase, rank.step, rank.loss, self._history.clock, rank.take_findings())
 
     @ray.method(concurrency_group="control")
     def interrupt(self, attempt: int) -> None:

@@ -27,6 +27,7 @@ from trainers.events import (
     DeathObserved,
     Finished,
     Log,
+    NonFiniteFound,
     Published,
     RankPlaced,
     StepDone,
@@ -212,6 +213,7 @@ def test_progress_without_a_terminal_is_single_lines(run_folder: Path) -> None:
             DeathObserved(4242, 99, 9), DeathObserved(1, 1, None),
             DeathDetected(0, "committer", None, 5, 5, "missed_deadline"), AttemptStarted(1),
             Chosen(1, "s00000007-a0000", 7, (("s00000014-a0000", "[torn] shard"),)), Log("a word"),
+            NonFiniteFound(1, 9, "loss", "skip", float("nan"), 1.0, 1.0),
             Finished(20),
         ):  # fmt: skip
             progress.notify(event)
@@ -224,6 +226,7 @@ def test_progress_without_a_terminal_is_single_lines(run_folder: Path) -> None:
         "  rejected s00000014-a0000: [torn] shard",
         "  attempt 1 goes on from s00000007-a0000 (step 7)",
         "a word",
+        "attempt 1: step 9: the loss is nan; update skipped",
         "step 20 reached",
     ]
 

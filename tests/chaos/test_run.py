@@ -15,7 +15,7 @@ from typing import Any
 import chaos_kit as fakes
 import pytest
 
-from chaos.errors import ExperimentError, NotARun, OutputExists, RunFinished
+from chaos.errors import DeviceMissing, ExperimentError, NotARun, OutputExists, RunFinished
 from chaos.experiment import Experiment, parse_experiment
 from chaos.interrupts import Interrupts
 from chaos.passages import PassageCount, recorded_passages
@@ -49,6 +49,24 @@ def experiment(tmp_path: Path) -> Experiment:
 def events(folder: Path) -> list[dict[str, Any]]:
     (path,) = (folder / "history").glob("supervisor-*.jsonl")
     return [line.body for line in read_history(path).lines]
+
+
+@pytest.mark.parametrize("own_ray", [True, False])
+def test_half_precision_without_gpus_is_one_error_before_anything_starts(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_ray: bool
+) -> None:
+    """4096 ranks: more GPUs than any machine has. A Ray that is there already may have them."""
+    fakes.install()
+    monkeypatch.setattr("chaos.cluster.owns_ray", lambda: own_ray)
+    many = TEXT.replace("ranks: 2, global_batch: 16", "ranks: 4096, global_batch: 8192")
+    half = parse_experiment(many.replace("seed: 5", "precision: fp16"), tmp_path / "e.yaml")
+    folder = tmp_path / "run"
+    if own_ray:
+        with pytest.raises(DeviceMissing, match=r"fp16 needs CUDA, a GPU for each of the 4096 ranks, and this machine"):
+            run_experiment(half, folder)
+    else:
+        run_experiment(half, folder)
+    assert folder.exists() != own_ray
 
 
 def test_a_run_from_folder_to_verdict(experiment: Experiment, tmp_path: Path) -> None:
