@@ -30,7 +30,7 @@ Ids = dict[tuple[int, int, int], tuple[int, ...]]
 class Side:
     """One of the two that are compared.
 
-    settings: what determines the numbers (seed, digests). metadata: what does not (paths, processes, times). problems:
+    settings: what determines the numbers. metadata: what does not (faults, paths, processes, times). problems:
     evidence that is missing or damaged: with any of them "no difference" proves nothing. folder: of a run.
     """
 
@@ -143,7 +143,9 @@ def _ends_early(trace: Trace) -> Iterator[str]:
 
 
 def _settings(begun: RunBegun, data: DataNamed | None) -> dict[str, str]:
-    named = {"seed": str(begun.seed), "configuration": begun.config_digest, "code": begun.code_version}
+    platform = ", ".join(f"{name} {value}" for name, value in sorted(begun.platform.items()))
+    named = {"seed": str(begun.seed), "training": begun.training_digest, "code": begun.code_version,
+             "platform": platform}  # fmt: skip
     return named if data is None else {**named, "dataset": data.dataset.fingerprint, "plan": str(data.plan)}
 
 
@@ -152,6 +154,7 @@ def _metadata(folder: Path, begun: RunBegun, history: History) -> dict[str, str]
     instants = [event.t_ns for file in history.files.values() for event in file.events]
     return {
         "run id": begun.run,
+        "experiment": begun.config_digest,
         "path": str(folder),
         "hosts": ", ".join(sorted({each.host for each in opened})),
         "boots": ", ".join(sorted({each.boot for each in opened})),
