@@ -89,7 +89,11 @@ def _findings(a: Checkpoint, b: Checkpoint, parts: Sequence[PartDifference]) -> 
         yield Finding((Cause(Kind.ROUNDING, parts[0].part, f"every difference is at most {largest:.1e} of the tensor's "
                              "largest number: rounding only"),))
         return
-    if Role.MODEL in roles and (len(roles) > 2 or a.manifest.step != b.manifest.step):
+    if a.manifest.step != b.manifest.step:
+        text = f"A is of step {a.manifest.step}, B of step {b.manifest.step}: give two of one step"
+        yield Finding((Cause(Kind.OTHER_STATE, "progress", text),))
+        return
+    if Role.MODEL in roles and len(roles) > 2:
         text = "parameters and other parts differ: the two parted before this checkpoint; compare the runs to see where"
         yield Finding((Cause(Kind.OTHER_STATE, "model", text),))
         return
