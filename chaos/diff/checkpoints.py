@@ -42,9 +42,9 @@ class CheckpointComparison:
 def compare_checkpoints(a: Checkpoint, b: Checkpoint) -> CheckpointComparison:
     """Part by part, rank by rank."""
     structure = tuple(
-        f"A is of {what} {x}, B of {y}"
+        f"A is of {what} {x}, B of {what} {y}"
         for what, x, y in (("step", a.manifest.step, b.manifest.step), ("cursor", a.manifest.cursor, b.manifest.cursor),
-                           ("ranks", a.manifest.world, b.manifest.world)) if x != y
+                           ("world size", a.manifest.world, b.manifest.world)) if x != y
     )  # fmt: skip
     parts = part_differences(a, b)
     return CheckpointComparison(

@@ -105,7 +105,7 @@ def _report(a: Side, b: Side) -> dict[str, Any]:
     if swapped:
         a, b = b, a
     comparison = compare(a.trace, b.trace)
-    if not comparison.counted.records and not comparison.counted.starts and not comparison.structure:
+    if not comparison.counted.records and not comparison.counted.starts:
         raise TraceError(f"{a.trace.label} and {b.trace.label} have no step in common: there is nothing to compare")
     reference = Reference.of(a.trace)
     divergences = [_divergence(reference, a.trace, b.trace, each) for each in comparison.divergences]

@@ -68,7 +68,7 @@ def role_of(part: str) -> Role:
 def part_of(value: str) -> str:
     """The part of the state that a value belongs to: `buffers` for `buffer/mean`, `model` for `model/w`."""
     prefix = value.partition("/")[0]
-    return {"buffer": "buffers", "gradient": "gradients"}.get(prefix, prefix)
+    return {"buffer": "buffers", "best_buffer": "best.buffers", "gradient": "gradients"}.get(prefix, prefix)
 
 
 def place(part: str) -> tuple[int, str]:

@@ -16,7 +16,6 @@ from chaos.diff.command import diff
 from chaos.diff.read_run import read_run
 from chaos.diff.trace import TraceError
 
-
 OTHER = {"loss": (700.0).hex(), "lr": [(700.0).hex()], "ids": "x", "skipped": True}
 FIELDS = [*OTHER, "state"]
 
