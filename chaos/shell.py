@@ -24,7 +24,8 @@ def print_json(value: object) -> None:
 
 def complain(text: str) -> None:
     """On standard error, under the command's name."""
-    print(f"killpoint: {text}", file=sys.stderr)
+    for line in text.splitlines():
+        print(f"killpoint: {line}", file=sys.stderr)
 
 
 @contextmanager

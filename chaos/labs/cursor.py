@@ -51,9 +51,9 @@ def command(
         else:
             from rich.console import Group
 
-            from chaos.report import results_console
+            from chaos.report import print_results
 
-            results_console().print(Group(*_report(lab)))
+            print_results(Group(*_report(lab)))
         raise typer.Exit(0 if lab.passed else 1)
 
 

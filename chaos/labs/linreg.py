@@ -44,7 +44,7 @@ def command(
             raise typer.BadParameter("is what a restore does wrongly: it needs --resume", param_hint="--fault")
         from chaos.labs.linreg_proof import prove, train
         from chaos.labs.linreg_report import render
-        from chaos.report import results_console
+        from chaos.report import print_results
 
         line = _command_line(steps, checkpoint, output, resume, fault)
         if resume:
@@ -54,7 +54,7 @@ def command(
         if as_json:
             print_json(proof.report)
         else:
-            results_console().print(render(proof.report, proof.folder))
+            print_results(render(proof.report, proof.folder))
         raise typer.Exit(0 if proof.report["all_checks_passed"] else 1)
 
 

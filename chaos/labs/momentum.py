@@ -20,11 +20,11 @@ def command(
     """
     with errors_reported():
         from chaos.labs.momentum_task import prove, render
-        from chaos.report import results_console
+        from chaos.report import print_results
 
         report, folder = prove(output)
         if as_json:
             print_json(report)
         else:
-            results_console().print(render(report, folder))
+            print_results(render(report, folder))
         raise typer.Exit(0 if report["all_checks_passed"] else 1)

@@ -104,17 +104,19 @@ def _measure(asked: Settings, stretch: float, workers: int, tolerance: float, qu
         return measure(stated, (lambda text: None) if quiet else lambda text: complain(f"measuring: {text}"))
 
 
+_COLUMNS = 120  # of a timeline that is not on a terminal
+
+
 def _show(modelled: Answer, measured: Measurement | None, stretch: float, as_json: bool) -> None:
     if as_json:
         value = modelled.to_json()
         print_json({**value, "measured": None if measured is None else {"stretch": stretch, **measured.to_json()}})
         return
-    from rich.console import Group
+    from rich.console import Console, Group
 
-    from chaos.report import results_console
+    from chaos.report import print_results
 
-    console = results_console()
-    console.print(Group(*_report(modelled, measured, stretch, console.width)))
+    print_results(Group(*_report(modelled, measured, stretch, min(Console().width, _COLUMNS))))
 
 
 def _report(

@@ -45,7 +45,7 @@ def command(
     with errors_reported():
         from chaos.labs.resume_proof import prove
         from chaos.labs.resume_report import render
-        from chaos.report import results_console
+        from chaos.report import print_results
 
         omissions = list(dict.fromkeys(omit or []))
         words = ["killpoint", "lab", "resume", "--steps", str(steps)]
@@ -57,7 +57,7 @@ def command(
         if as_json:
             print_json(report)
         else:
-            results_console().print(render(report, folder))
+            print_results(render(report, folder))
         raise typer.Exit(0 if report["all_checks_passed"] else 1)
 
 
