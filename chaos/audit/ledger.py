@@ -127,7 +127,7 @@ def _judge_fingerprints(evidence: Evidence, links: Sequence[Link], case: Case) -
             break
     for name, prints in present:
         if plan is not None and prints.plan != plan_fingerprint(plan):
-            case.unsure.append(f"the plan in the history is not the one of {name}")
+            case.wrong.append(f"the plan in the history is not the one of {name}")
             break
 
 
@@ -156,9 +156,9 @@ def _judge_rows(evidence: Evidence, links: Sequence[Link], batch: int, case: Cas
             else:
                 segments.append(seen.segment)
                 _judge_place(link, file.rank, seen.segment, case)
-    plan = _plan(evidence)
+    plan = _plan(evidence, links)
     data = evidence.dataset
-    rows = data.rows if evidence.plan is None else evidence.plan.rows
+    rows = data.rows if evidence.plan is None else 0 if plan is None else plan.rows
     cursor = (links[-1].publish.step if links else 0) * batch
     lookup = None if plan is None else plan.sample_ids
     expected = Expected(cursor, batch, rows, lookup, data.content, data.known, tuple(absent))
@@ -170,9 +170,13 @@ def _judge_rows(evidence: Evidence, links: Sequence[Link], batch: int, case: Cas
     case.unsure += _ids_missing(evidence, segments)
 
 
-def _plan(evidence: Evidence) -> Plan | None:
+def _plan(evidence: Evidence, links: Sequence[Link]) -> Plan | None:
+    """The plan that the checkpoints name; None if the history has none, or another one, which says nothing of them."""
     spec = evidence.plan
-    return None if spec is None else Plan(spec.rows, spec.group_rows, spec.window_groups, spec.seed)
+    prints = {link.manifest.fingerprints.plan for link in links if link.manifest is not None}
+    if spec is None or (prints and prints != {plan_fingerprint(spec)}):
+        return None
+    return Plan(spec.rows, spec.group_rows, spec.window_groups, spec.seed)
 
 
 def _judge_place(link: Link, rank: int, segment: Segment, case: Case) -> None:
