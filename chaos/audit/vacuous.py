@@ -10,6 +10,7 @@ from chaos.audit.deaths import explained, mismatch, observe, orphaning, receipts
 from chaos.audit.events import Closed, ExitConfirmed, Exited, Finished, GaveUp, ProcessNamed, Resumed, Spawned
 from chaos.audit.evidence import Evidence, HistoryFile
 from chaos.audit.facts import Head
+from chaos.audit.failures import unaccounted
 from chaos.audit.findings import Case, Finding
 from chaos.audit.logbook import publications
 from chaos.audit.verified import manifest_of
@@ -37,6 +38,7 @@ def check(evidence: Evidence) -> Finding:
         if evidence.begun is not None and receipt.fault not in planned:
             case.unsure.append(f"there is a receipt of {receipt.fault}, which was not planned")
     case.unsure += unexplained(evidence)
+    case.unsure += unaccounted(evidence)
     return case.finding("no fault was planned")
 
 

@@ -456,7 +456,9 @@ def test_another_plan_than_the_manifests(run: Simulation, judged: Judge) -> None
     assert "order" not in witness  # another plan says nothing of these samples
 
 
-@pytest.mark.parametrize("change", [{"group_rows": 0}, {"rows": 3 * 10**9, "group_rows": 1}, {"window_groups": 1 << 62}])
+@pytest.mark.parametrize(
+    "change", [{"group_rows": 0}, {"rows": 3 * 10**9, "group_rows": 1}, {"window_groups": 1 << 62}]
+)
 def test_a_plan_that_is_not_the_manifests_is_not_evaluated(
     run: Simulation, judged: Judge, change: dict[str, int]
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from judging import Judge, says
 from simulated_run import F0, F1, Settings, Simulation, fault, ref, two_kills
 
-from chaos.audit import audit_run, read_files
+from chaos.audit import audit_run, read_files, read_store
 
 DAMAGE = fault(5, 0, "store", None, None, kind="damage", hit=None)  # type: ignore[arg-type]
 F2 = fault(2, 2, "rank", 0, "step.end", hit=2)
@@ -389,7 +389,7 @@ def test_events_of_no_attempt_are_no_evidence(tmp_path: Path, judged: Judge) -> 
 
 def unreadable(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Reading these files fails for a reason that has nothing to do with their bytes."""
-    original_map, original_read = read_files.mapped, Path.read_bytes
+    original_map, original_read = read_files.mapped, read_store.read_regular
 
     def fail(path: Path) -> None:
         if path.name in names:
@@ -404,7 +404,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         return original_read(path)
 
     monkeypatch.setattr(read_files, "mapped", mapped)
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(read_store, "read_regular", read_bytes)
 
 
 SHARDS = ("s00000004-a0000-r0000.safetensors", "s00000004-a0000-r0001.safetensors")
