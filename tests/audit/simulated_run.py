@@ -228,7 +228,7 @@ class Simulation:
                 digest = files.bulk(ids.astype("<i8").tobytes())
                 parts, _, _, _ = self.state(self.step + 1, rank)
                 self.say(self.of("rank", rank).history, "step", self.attempt, rank=rank, step=self.step + 1,
-                         loss=(1 / (1 + self.step)).hex(), lr=[rate.hex()], gradient_norm=(0.5 + self.step).hex(),
+                         loss=loss(self.step + 1), lr=[rate.hex()], gradient_norm=(0.5 + self.step).hex(),
                          state=fingerprints(parts), samples_seen=(self.step + 1) * s.global_batch, ids=digest,
                          skipped=False, wait_s=0.0, train_s=0.1)  # fmt: skip
             self.step += 1
@@ -262,8 +262,9 @@ class Simulation:
         if s.buffers:
             local["buffer/n"] = np.array(step, np.int64)
         progress = {"step": step, "cursor": step * s.global_batch, "samples_seen": step * s.global_batch,
-                    "updates": step, "skipped": 0, "best_metric": None, "best_step": None, "loss_count": step,
-                    "loss_tail": []}  # fmt: skip
+                    "updates": step, "skipped": 0, "best_metric": loss(step) if step else None,
+                    "best_step": step or None, "loss_count": step,
+                    "loss_tail": [loss(s) for s in range(max(0, step - 256) + 1, step + 1)]}  # fmt: skip
         texts = {
             "optimizer": json.dumps({"groups": []}),
             "scheduler": json.dumps({"last_epoch": step}) if s.scheduler else "null",
@@ -438,6 +439,11 @@ class Simulation:
                 self.exited(proc, 9)
         heads = [r.head for p in self.procs for r in (p.history, p.launcher)]
         self.say(self.supervisor, "closed", heads=heads)
+
+
+def loss(step: int) -> str:
+    """Of the update that was step `step`, from 1: lower every time."""
+    return (1 / step).hex()
 
 
 def ref(publish: dict[str, Any]) -> dict[str, Any]:
