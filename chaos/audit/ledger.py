@@ -19,6 +19,7 @@ from chaos.audit.findings import Case, Finding, count
 from chaos.audit.formats import bulk_digest, canonical, sha256_text
 from chaos.audit.ledger_prose import Teller
 from chaos.audit.logbook import lineage, unusable
+from chaos.audit.order import disorder, strange_samples
 from chaos.audit.plan import Plan
 from chaos.audit.verified import damages, manifest_of
 from chaos.audit.witnesses import events
@@ -49,6 +50,7 @@ def check(evidence: Evidence) -> Finding:
         return case.finding()
     line = tuple(reversed(lineage(evidence.store.log.entries)))
     _judge_end(evidence, line, case)
+    case.wrong += disorder(evidence)
     if not line:
         return case.finding("nothing was published")
     case.used = True
@@ -168,6 +170,8 @@ def _judge_rows(evidence: Evidence, links: Sequence[Link], batch: int, case: Cas
         case.unsure.append(f"the dataset lacks {count(coverage.unread, 'sample')} that the ledger names")
     case.wrong += _ids_differ(evidence, segments)
     case.unsure += _ids_missing(evidence, segments)
+    if plan is not None and evidence.begun is not None:
+        case.wrong += strange_samples(evidence, evidence.begun, plan, segments)
 
 
 def _plan(evidence: Evidence, links: Sequence[Link]) -> Plan | None:

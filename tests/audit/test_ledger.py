@@ -329,17 +329,21 @@ def test_ids_that_the_rank_recorded_differ(tmp_path: Path, judged: Judge) -> Non
            "rank 1 of attempt 2 recorded other samples for step 9 than its ledger has")  # fmt: skip
 
 
-def test_a_published_step_that_no_rank_recorded(tmp_path: Path, judged: Judge) -> None:
+@pytest.mark.parametrize(
+    ("step", "verdict", "words"),
+    [
+        (12, "unknown", "the history of rank 1 in attempt 2 lacks step 12"),
+        (10, "invalid", "rank 1 of attempt 2 trained step 11 after step 9"),
+    ],
+)
+def test_a_published_step_that_no_rank_recorded(
+    tmp_path: Path, judged: Judge, step: int, verdict: str, words: str
+) -> None:
     def edit(kind: str, thing: Any) -> None:
-        if kind == "event" and thing["event"] == "step" and (thing["step"], thing["rank"]) == (10, 1):
+        if kind == "event" and thing["event"] == "step" and (thing["step"], thing["rank"]) == (step, 1):
             thing["drop"] = True
 
-    judged(
-        two_kills(tmp_path / "run", edit).folder,
-        3,
-        "unknown",
-        "the history of rank 1 in attempt 2 lacks step 10",
-    )
+    judged(two_kills(tmp_path / "run", edit).folder, 3, verdict, words)
 
 
 def test_an_abandoned_branch_is_not_the_ledger(tmp_path: Path, judged: Judge) -> None:
