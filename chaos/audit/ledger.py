@@ -21,6 +21,7 @@ from chaos.audit.ledger_prose import Teller
 from chaos.audit.logbook import lineage, unusable
 from chaos.audit.order import disorder, strange_samples
 from chaos.audit.plan import Plan
+from chaos.audit.told import other_groups
 from chaos.audit.verified import damages, manifest_of
 from chaos.audit.witnesses import events
 
@@ -51,6 +52,7 @@ def check(evidence: Evidence) -> Finding:
     line = tuple(reversed(lineage(evidence.store.log.entries)))
     _judge_end(evidence, line, case)
     case.wrong += disorder(evidence)
+    case.wrong += other_groups(evidence)
     if not line:
         return case.finding("nothing was published")
     case.used = True

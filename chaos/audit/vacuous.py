@@ -13,6 +13,7 @@ from chaos.audit.facts import Head
 from chaos.audit.failures import unaccounted
 from chaos.audit.findings import Case, Finding
 from chaos.audit.logbook import publications
+from chaos.audit.told import untold
 from chaos.audit.verified import manifest_of
 from chaos.audit.witnesses import events
 
@@ -66,6 +67,7 @@ def evidence_gaps(evidence: Evidence) -> Iterator[str]:
     yield from _cut_heads(evidence)
     yield from _without_end(evidence)
     yield from _unfinished(evidence)
+    yield from untold(evidence)
 
 
 def _cut_heads(evidence: Evidence) -> Iterator[str]:

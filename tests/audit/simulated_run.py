@@ -189,6 +189,9 @@ class Simulation:
         for rank in range(self.set.ranks):
             history = self.of("rank", rank).history
             self.say(history, "joined", self.attempt, rank=rank, world=self.set.ranks)
+            for note in self.log[-1][0].get("candidates", ()) if self.log[-1][0]["kind"] == "choose" else ():
+                if note["status"] == "chosen":
+                    self.say(history, "loaded", self.attempt, rank=rank, name=note["name"], ok=True, reason="")
         self.say(self.supervisor, "formed", self.attempt, world=self.set.ranks)
         for rank in range(self.set.ranks):
             parts, _, _, _ = self.state(chosen["step"], rank)

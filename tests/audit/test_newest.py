@@ -453,7 +453,7 @@ def test_training_without_publishing_needs_a_choice_too(tmp_path: Path, judged: 
     judged(sim.folder, 2, "invalid", "attempt 1 trained without recording what it started from")
 
 
-@pytest.mark.parametrize("other", [{"attempt": 0}, {"name": "s00000002-a0000"}, {"ok": True}])
+@pytest.mark.parametrize("other", [{"attempt": 0}, {"name": "s00000008-a0000"}, {"ok": True}])
 def test_another_refusal_is_no_evidence(tmp_path: Path, judged: Judge, other: dict[str, Any]) -> None:
     sim = one_kill(tmp_path)
     sim.recover(reject=1)
@@ -464,3 +464,23 @@ def test_another_refusal_is_no_evidence(tmp_path: Path, judged: Judge, other: di
     sim.train(12)
     sim.finish()
     judged(sim.folder, 2, "unknown", "it was retired since")
+
+
+def test_a_rank_did_not_accept_what_was_chosen(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and (thing["event"], thing["attempt"], thing.get("rank")) == ("loaded", 1, 1):
+            thing.update(ok=False, reason="has another digest")
+
+    judged(two_kills(tmp_path / "run", edit).folder, 2, "invalid", "attempt 1 (entry 5) took s00000004-a0000, though "
+           "rank 1 did not accept it (has another digest)")  # fmt: skip
+
+
+@pytest.mark.parametrize("status", ["rejected", "not_examined"])
+def test_a_candidate_that_was_made_up(tmp_path: Path, judged: Judge, status: str) -> None:
+    made_up = {"name": "s00000099-a0000", "digest": "sha256:0", "step": 99, "status": status, "reason": "made up"}
+
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "entry" and (thing["kind"], thing["attempt"]) == ("choose", 2):
+            thing["candidates"].insert(0, made_up)
+
+    judged(two_kills(tmp_path / "run", edit).folder, 2, "invalid", "lists s00000099-a0000, which was no candidate")
