@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chaos.printable import printable
+
 if TYPE_CHECKING:
     from chaos.experiment import Experiment
     from chaos.passages import PassageCount
@@ -210,7 +212,7 @@ def _print_json(value: object) -> None:
 
 
 def _complain(text: str) -> None:
-    print(f"killpoint: {text}", file=sys.stderr)
+    print(f"killpoint: {printable(text)}", file=sys.stderr)
 
 
 @contextmanager
