@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from chaos.errors import RayUnreachable
+from chaos.errors import DeviceMissing, RayUnreachable
 from chaos.interrupts import Interrupts
 
 _SHUTDOWN_S = 5.0
@@ -23,6 +23,23 @@ def owns_ray() -> bool:
     """Whether `ray_cluster` would start a local Ray, and not use one that is there already."""
     ray = sys.modules.get("ray")  # importing it takes long, and nothing imported it if it is initialized
     return not os.environ.get("RAY_ADDRESS") and (ray is None or not ray.is_initialized())
+
+
+def require_devices(precision: str, ranks: int) -> None:
+    """Raises DeviceMissing if the run would start Ray on a machine that lacks what its precision needs.
+
+    Of a Ray that is there already only its own processes know; there the first rank looks, before it trains.
+    """
+    if precision != "fp16" or not owns_ray():
+        return
+    import torch
+
+    found = torch.cuda.device_count()
+    if found < ranks:
+        raise DeviceMissing(
+            f"precision fp16 needs CUDA, a GPU for each of the {ranks} ranks, and this machine has {found}: use "
+            "bf16, which has the range of fp32 and works on CPU too, or run where there are GPUs"
+        )
 
 
 @contextmanager

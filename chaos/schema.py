@@ -32,6 +32,9 @@ class RunSettings(_Model):
     steps: Count = 60
     save_every: Count = 7
     keep: Annotated[int, Field(ge=2)] = 3
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    non_finite: Literal["stop", "skip"] = "stop"
+    keep_best: bool = False
     standbys: Index = 1
     threads_per_rank: Count | Literal["auto"] = "auto"
     prefetch_batches: Count = 8

@@ -20,16 +20,16 @@ from storage.sealed import seal, unseal
 
 FORMAT = "killpoint.manifest/1"
 FileKind = Literal["shard", "ledger"]
-SHARED_PARTS = frozenset({"model", "optimizer"})
+SHARED_PARTS = frozenset({"model", "optimizer"})  # best besides, where the run keeps one
 RANK_PARTS = frozenset(
     {"buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch"}
-)  # rng.cuda besides, where the run has it
+)  # rng.cuda besides, where the run has it; best.buffers wherever there is best
 _FIELDS = {
     "format", "run", "name", "attempt", "step", "world", "cursor", "parent", "fingerprints", "files",
     "tensors", "parts", "ranks",
 }  # fmt: skip
-_SHARED_TENSOR = re.compile(r"model/.+|optimizer/.+/[^/]+", re.DOTALL)
-_RANK_TENSOR = re.compile(r"buffer/.+|rng/.+", re.DOTALL)
+_SHARED_TENSOR = re.compile(r"model/.+|optimizer/.+/[^/]+|best/.+", re.DOTALL)
+_RANK_TENSOR = re.compile(r"buffer/.+|rng/.+|best_buffer/.+", re.DOTALL)
 _PART = re.compile(r"[a-z.]+")
 _NAME = re.compile(r"s([0-9]{8,})-a([0-9]{4,})")
 
@@ -149,8 +149,8 @@ def decode(data: bytes, where: str) -> tuple[Manifest, str]:
     fields.constant("format", FORMAT)
     prints = fields.nested("fingerprints", {"dataset", "plan", "config", "code"})
     parts = fields.digests("parts", _PART)
-    if parts.keys() != SHARED_PARTS:
-        raise fields.wrong("parts", f"digests of exactly {sorted(SHARED_PARTS)}")
+    if parts.keys() - {"best"} != SHARED_PARTS:
+        raise fields.wrong("parts", f"digests of exactly {sorted(SHARED_PARTS)}, and of best if there is one")
     manifest = Manifest(
         run=fields.text("run"),
         name=fields.text("name"),
@@ -178,6 +178,8 @@ def _check_whole(manifest: Manifest, where: str) -> None:
         )
     if world < 1 or [record.rank for record in manifest.ranks] != list(range(world)):
         raise Damaged(where, f"ranks must be exactly 0 to {world - 1} in order")
+    if {"best.buffers" in record.parts for record in manifest.ranks} != {"best" in manifest.parts}:
+        raise Damaged(where, "has only a part of the best model: best and every rank's best.buffers go together")
     expected = {(shard_path(name, rank), "shard", rank) for rank in range(world)}
     expected |= {(ledger_path(name, rank), "ledger", rank) for rank in range(world)}
     found = [(record.path, record.kind, record.rank) for record in manifest.files]
@@ -198,9 +200,10 @@ def _file(item: object, where: str) -> FileRecord:
 def _rank(item: object, where: str) -> RankRecord:
     fields = Fields(item, where, {"rank", "parts", "tensors", "history"})
     parts = fields.digests("parts", _PART)
-    if parts.keys() - {"rng.cuda"} != RANK_PARTS:
+    if parts.keys() - {"rng.cuda", "best.buffers"} != RANK_PARTS:
         raise fields.wrong(
-            "parts", f"digests of exactly {sorted(RANK_PARTS)}, and of rng.cuda if there is one"
+            "parts",
+            f"digests of exactly {sorted(RANK_PARTS)}, and of rng.cuda and best.buffers if there are any",
         )
     head = fields.nested("history", {"file", "n", "chain"})
     history = Head(head.text("file"), head.count("n"), head.text("chain", CHAIN))

@@ -39,6 +39,9 @@ def step_fingerprint(workload: Workload, progress: Progress) -> dict[str, str]:
     }
     if torch.cuda.is_available():
         prints["rng.cuda"] = _tensors([torch.cuda.get_rng_state()])
+    if progress.best_model is not None:  # tensors only: equal to that of the model that was best
+        prints["best"] = _tensors(progress.best_model.parameters.values())
+        prints["best.buffers"] = _tensors(progress.best_model.buffers.values())
     return prints
 
 

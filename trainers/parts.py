@@ -1,7 +1,8 @@
 """The parts of a training state, by name, and their digests (invariant 4). Without torch: the committer uses it.
 
 Replicated parts, equal on every rank: `model` (parameters), `optimizer`. Parts of each rank: `buffers`, `scheduler`,
-`scaler`, `progress`, `rng.python`, `rng.numpy`, `rng.torch` and, where there is a GPU, `rng.cuda`. A part is
+`scaler`, `progress`, `rng.python`, `rng.numpy`, `rng.torch` and, where there is a GPU, `rng.cuda`. A run that keeps
+its best model has two more: `best` (its parameters, replicated) and `best.buffers` (each rank's own). A part is
 tensors, JSON text, or both; the text "null" says that the run has no such part, which is not the same as a
 missing one.
 """
@@ -12,10 +13,12 @@ from collections.abc import Iterable, Mapping
 
 from storage.digests import BulkDigest
 
-REPLICATED = ("model", "optimizer")
-LOCAL = ("buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch", "rng.cuda")
+REPLICATED = ("model", "optimizer", "best")
+LOCAL = ("buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch", "rng.cuda",
+         "best.buffers")
+BEST = "best"
 _PREFIX = {"model": "model/", "optimizer": "optimizer/", "buffers": "buffer/", "rng.torch": "rng/torch",
-           "rng.cuda": "rng/cuda"}
+           "rng.cuda": "rng/cuda", "best": "best/", "best.buffers": "best_buffer/"}
 
 
 def is_replicated(tensor: str) -> bool:
@@ -28,7 +31,7 @@ def part_digests(parts: Iterable[str], tensors: Mapping[str, str], texts: Mappin
     for part in parts:
         prefix = _PREFIX.get(part)
         names = sorted(name for name in tensors if prefix and name.startswith(prefix))
-        if part == "rng.cuda" and not names:
+        if (part == "rng.cuda" and not names) or (part in ("best", "best.buffers") and BEST not in texts):
             continue
         hasher = BulkDigest()
         for name in names:

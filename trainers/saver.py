@@ -22,7 +22,7 @@ from storage.manifest import checkpoint_name
 from storage.objects import LocalObjects, Reached
 from storage.shard import shard_header, write_ledger, write_shard
 from trainers.errors import Interrupted
-from trainers.parts import LOCAL, is_replicated, part_digests
+from trainers.parts import LOCAL, REPLICATED, is_replicated, part_digests
 from trainers.reports import FileReport, SaveReport
 from trainers.staging import Snapshot, Staging
 from trainers.state import Progress
@@ -140,8 +140,8 @@ class Saver:
         files = (FileReport(shard.path, "shard", shard.bytes, shard.digest),
                  FileReport(segment.path, "ledger", segment.bytes, segment.digest))
         local = {n: d for n, d in digests.items() if not is_replicated(n)}
+        texts = {part: text for part, text in snapshot.texts.items() if part in REPLICATED}
         return SaveReport(
             identity.attempt, step, identity.rank, files, {n: d for n, d in digests.items() if is_replicated(n)}, local,
-            snapshot.texts["optimizer"], part_digests(LOCAL, local, snapshot.texts), self._history.head,
-            self._history.clock,
+            texts, part_digests(LOCAL, local, snapshot.texts), self._history.head, self._history.clock,
         )

@@ -59,13 +59,13 @@ class Staging:
         self._views: list[torch.Tensor] = []
         self._specs: tuple[TensorSpec, ...] = ()
 
-    def prepare(self, workload: Workload) -> None:
+    def prepare(self, workload: Workload, progress: Progress | None = None) -> None:
         """Allocates for the state as it is, so that the first save need not."""
-        self._fit(self._own(workload))
+        self._fit(self._own(workload, progress or Progress()))
 
     def copy(self, workload: Workload, progress: Progress) -> Snapshot:
         """Copies this rank's part of the state. Returns what was copied; valid until the next copy."""
-        own = self._own(workload)
+        own = self._own(workload, progress)
         self._fit(own)
         for view, tensor in zip(self._views, own.values(), strict=True):
             view.copy_(tensor, non_blocking=True)
@@ -73,10 +73,11 @@ class Staging:
             torch.cuda.current_stream().synchronize()
         return Snapshot(self._specs, json_parts(workload, progress), self._flat.numpy().data)
 
-    def _own(self, workload: Workload) -> dict[str, torch.Tensor]:
-        shared = replicated_tensors(workload)
+    def _own(self, workload: Workload, progress: Progress) -> dict[str, torch.Tensor]:
+        best = progress.best_model
+        shared = replicated_tensors(workload, best)
         owner = owner_of({name: t.nbytes for name, t in shared.items()}, self._ranks)
-        own = {name: t for name, t in shared.items() if owner[name] == self.rank} | local_tensors(workload)
+        own = {name: t for name, t in shared.items() if owner[name] == self.rank} | local_tensors(workload, best)
         # Wide elements first keeps every offset aligned; the file format allows no padding between tensors.
         return dict(sorted(own.items(), key=lambda item: (-item[1].element_size(), item[0])))
 

@@ -74,15 +74,19 @@ TENSOR_PREFIX: Mapping[str, str] = {
     "buffers": "buffer/",
     "rng.torch": "rng/torch",
     "rng.cuda": "rng/cuda",
+    "best": "best/",
+    "best.buffers": "best_buffer/",
 }
 TEXT_PARTS = frozenset({"optimizer", "scheduler", "scaler", "progress", "rng.python", "rng.numpy"})
 SHARED_PARTS = frozenset({"model", "optimizer"})
 RANK_PARTS = frozenset({"buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch"})
+BEST = "best"  # a shared part that only a run which keeps its best model has
+MAYBE_RANK_PARTS = frozenset({"rng.cuda", "best.buffers"})  # the latter wherever there is `best`
 
 
 def is_shared(tensor: str) -> bool:
     """Whether a tensor is replicated: kept once for all ranks."""
-    return tensor.startswith(("model/", "optimizer/"))
+    return tensor.startswith(("model/", "optimizer/", "best/"))
 
 
 def part_digest(part: str, tensors: Mapping[str, str], text: str | None) -> str:

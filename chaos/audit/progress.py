@@ -1,12 +1,11 @@
-"""The progress part beside what the ranks recorded step by step, as a part of invariant 4: counts, losses, best one.
+"""The progress part beside what the ranks recorded step by step, as a part of invariant 4: counts and losses.
 
-Whatever it holds can be derived from the steps before it, along the lineage. A step without a record ends what is
-known.
+They can be derived from the steps before, along the lineage; a step without a record ends what is known. What was best
+is for `record`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,20 +21,14 @@ _TAIL = 256  # losses that the progress keeps
 
 @dataclass(frozen=True)
 class SoFar:
-    """What one rank had recorded up to a step. best: the lowest loss; finite: whether every loss was a number."""
+    """What one rank had recorded up to a step."""
 
     before: SoFar | None = None
     loss: str = ""
     skipped: int = 0
-    best: str | None = None
-    best_step: int | None = None
-    finite: bool = True
 
     def after(self, done: StepDone) -> SoFar:
-        value = _number(done.loss)
-        lower = self.best is None or value < _number(self.best)
-        best, step = (done.loss, done.step) if lower else (self.best, self.best_step)
-        return SoFar(self, done.loss, self.skipped + done.skipped, best, step, self.finite and math.isfinite(value))
+        return SoFar(self, done.loss, self.skipped + done.skipped)
 
     def tail(self, length: int) -> list[str]:
         """The last losses, oldest first."""
@@ -53,11 +46,14 @@ _Place = tuple[int, int, int]  # attempt, rank, step
 def faults(evidence: Evidence) -> Iterator[str]:
     """What in progress and record contradicts the record."""
     known = _known(evidence)
+    departed: set[int] = set()  # ranks whose losses have been told: what follows repeats it
     for each in held(evidence):
         for rank, shard in sorted(each.shards.items()):
             progress = json_object(shard.metadata.get("part.progress"))
             so_far = known.get((each.publish.attempt, rank, each.publish.step))
-            for text in (*_counts(each, progress), *(() if so_far is None else _losses(each, progress, so_far))):
+            wrong = list(_losses(each, progress, so_far)) if so_far is not None and rank not in departed else []
+            departed |= {rank} if wrong else set()
+            for text in (*_counts(each, progress), *wrong):
                 yield f"{each.name}: the progress of rank {rank} has {text}"
     batch = None if evidence.begun is None else evidence.begun.global_batch
     for event in events(evidence, StepDone):
@@ -69,11 +65,12 @@ def faults(evidence: Evidence) -> Iterator[str]:
             )
 
 
-def _number(text: str) -> float:
+def _is_number(text: str) -> bool:
     try:
-        return float.fromhex(text)
+        float.fromhex(text)
     except (ValueError, OverflowError):
-        return math.nan
+        return False
+    return True
 
 
 def _known(evidence: Evidence) -> Mapping[_Place, SoFar]:
@@ -108,13 +105,8 @@ def _losses(each: Held, progress: Mapping[str, Any], so_far: SoFar) -> Iterator[
         yield f"{progress.get('skipped')} skipped updates, the record {so_far.skipped}"
     recorded = so_far.tail(_TAIL)
     tail = progress.get("loss_tail")
-    if isinstance(tail, list) and len(tail) == len(recorded) and tail != recorded:
-        wrong = next(i for i in range(len(tail)) if tail[i] != recorded[i])
+    if not isinstance(tail, list) or len(tail) != len(recorded):
+        return
+    for wrong in [i for i in range(len(tail)) if tail[i] != recorded[i] and _is_number(recorded[i])][:1]:
         step = each.manifest.step - len(tail) + wrong + 1
         yield f"the loss {tail[wrong]} for step {step}, the record {recorded[wrong]}"
-    named = progress.get("best_metric"), progress.get("best_step")
-    if so_far.finite and named != (so_far.best, so_far.best_step):
-        yield (
-            f"the best metric {named[0]} of step {named[1]}, the lowest recorded loss is {so_far.best} of step "
-            f"{so_far.best_step}"
-        )

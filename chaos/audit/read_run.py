@@ -25,7 +25,7 @@ def read_evidence(run: Path, dataset: Path | None = None) -> Evidence:
     consumed = (seen.segment.sample_id for seen in store.files.values() if seen.segment is not None)
     seen = read_dataset(dataset, consumed)
     twins = tuple(_twin(run, place) for place in ("twin", "twin-2") if (run / place).is_dir())
-    return Evidence(store, history, begun, None if data is None else data.plan, seen, twins)
+    return Evidence(store, history, begun, None if data is None else data.plan, seen, twins, str(run.resolve()))
 
 
 def _twin(run: Path, place: str) -> TwinSeen:

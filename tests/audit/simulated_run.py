@@ -45,6 +45,10 @@ class Settings:
     optimizer: str = "adam"
     constant_rate: bool = False
     generators_advance: bool = True
+    keep_best: bool = False
+    losses: dict[int, float] = field(default_factory=dict)  # of a step, where it is not 1 / step
+    skips: tuple[int, ...] = ()  # steps whose update is skipped
+    skips_for: str = "gradient"
     twin: bool = False
     tolerance: float = 0.0
     faults: list[dict[str, Any]] = field(default_factory=list)
@@ -197,7 +201,7 @@ class Simulation:
             parts, _, _, _ = self.state(chosen["step"], rank)
             self.say(self.of("rank", rank).history, "restored", self.attempt, rank=rank, name=chosen["name"],
                      digest=chosen["digest"], step=chosen["step"], cursor=chosen["step"] * self.set.global_batch,
-                     parts=parts, state=fingerprints(parts))  # fmt: skip
+                     parts=parts, state=self.prints(chosen["step"], rank))  # fmt: skip
         self.say(self.supervisor, "restored", self.attempt)
         self.say(self.supervisor, "training", self.attempt)
         self.rows = {rank: [] for rank in range(self.set.ranks)}
@@ -229,11 +233,15 @@ class Simulation:
                     self.rows[rank].append(consumed)
                 rate = 0.1 if s.constant_rate else 0.1 / (1 + self.step)
                 digest = files.bulk(ids.astype("<i8").tobytes())
-                parts, _, _, _ = self.state(self.step + 1, rank)
-                self.say(self.of("rank", rank).history, "step", self.attempt, rank=rank, step=self.step + 1,
-                         loss=loss(self.step + 1), lr=[rate.hex()], gradient_norm=(0.5 + self.step).hex(),
-                         state=fingerprints(parts), samples_seen=(self.step + 1) * s.global_batch, ids=digest,
-                         skipped=False, wait_s=0.0, train_s=0.1)  # fmt: skip
+                loss, skipped = self.loss(self.step + 1), self.step + 1 in s.skips
+                history = self.of("rank", rank).history
+                if skipped:
+                    self.say(history, "non_finite", self.attempt, rank=rank, step=self.step + 1, what=s.skips_for,
+                             action="skip", loss=loss.hex(), gradient_norm="inf", scale=(1.0).hex())  # fmt: skip
+                self.say(history, "step", self.attempt, rank=rank, step=self.step + 1,
+                         loss=loss.hex(), lr=[rate.hex()], gradient_norm=(0.5 + self.step).hex(),
+                         state=self.prints(self.step + 1, rank), samples_seen=(self.step + 1) * s.global_batch,
+                         ids=digest, skipped=skipped, wait_s=0.0, train_s=0.1)  # fmt: skip
             self.step += 1
             if self.step % s.save_every == 0 or self.step == s.steps:
                 self.save(publish)
@@ -255,32 +263,57 @@ class Simulation:
     ) -> tuple[dict[str, str], dict[str, Any], dict[str, Any], dict[str, str]]:
         """parts, shared tensors (all), local tensors, texts; a function of the step alone."""
         s = self.set
-        shared: dict[str, Any] = {f"model/p{i}": np.full(4, step + i, np.float32) for i in range(2)}
-        if s.optimizer == "adam" and step:
+        skipped, best = self.skips_upto(step), self.best_step(step)
+        shared: dict[str, Any] = {f"model/p{i}": np.full(4, step - skipped + i, np.float32) for i in range(2)}
+        if s.optimizer == "adam" and step - skipped:
             for i in range(2):
-                shared[f"optimizer/p{i}/step"] = np.array(step, np.float32)
+                shared[f"optimizer/p{i}/step"] = np.array(step - skipped, np.float32)
                 shared[f"optimizer/p{i}/exp_avg"] = np.full(4, step * 0.5, np.float32)
         clock = step if s.generators_advance else 0
         local: dict[str, Any] = {"rng/torch": np.full(8, (clock + rank) % 256, np.uint8)}
         if s.buffers:
             local["buffer/n"] = np.array(step, np.int64)
         progress = {"step": step, "cursor": step * s.global_batch, "samples_seen": step * s.global_batch,
-                    "updates": step, "skipped": 0, "best_metric": loss(step) if step else None,
-                    "best_step": step or None, "loss_count": step,
-                    "loss_tail": [loss(s) for s in range(max(0, step - 256) + 1, step + 1)]}  # fmt: skip
+                    "updates": step - skipped, "skipped": skipped, "loss_count": step, "best_step": best,
+                    "best_metric": None if best is None else self.loss(best).hex(),
+                    "loss_tail": [self.loss(n).hex() for n in range(max(0, step - 256) + 1, step + 1)]}  # fmt: skip
         texts = {
             "optimizer": json.dumps({"groups": []}),
             "scheduler": json.dumps({"last_epoch": step}) if s.scheduler else "null",
             "scaler": "null", "progress": json.dumps(progress),
             "rng.python": json.dumps([clock, rank]), "rng.numpy": json.dumps([clock, rank]),
         }  # fmt: skip
+        if s.keep_best:
+            texts["best"] = json.dumps({"metric": progress["best_metric"], "step": best})
+            source = 0 if best is None else best - 1 - self.skips_upto(best - 1)
+            shared |= {f"best/p{i}": np.full(4, source + i, np.float32) for i in range(2)}
+            local["best_buffer/n"] = np.array(best or 0, np.int64)
         return self.parts(shared, local, texts), shared, local, texts
+
+    def loss(self, step: int) -> float:
+        return self.set.losses.get(step, 1 / step)
+
+    def skips_upto(self, step: int) -> int:
+        return sum(each <= step for each in self.set.skips)
+
+    def best_step(self, step: int) -> int | None:
+        finite = [n for n in range(1, step + 1) if np.isfinite(self.loss(n))]
+        return min(finite, key=self.loss, default=None)
+
+    def prints(self, step: int, rank: int) -> dict[str, str]:
+        """Short digests of the parts, as a step has them: of a best model that of the model which it copies."""
+        prints = {part: digest[-16:] for part, digest in self.state(step, rank)[0].items()}
+        if self.set.keep_best:
+            prints["best"] = self.state((self.best_step(step) or 1) - 1, rank)[0]["model"][-16:]
+        return prints
 
     def parts(self, shared: dict[str, Any], local: dict[str, Any], texts: dict[str, str]) -> dict[str, str]:
         digests = {n: files.bulk(a.tobytes()) for n, a in {**shared, **local}.items()}
         prefixes = {"model": "model/", "optimizer": "optimizer/", "buffers": "buffer/", "rng.torch": "rng/torch",
                     "scheduler": None, "scaler": None, "progress": None, "rng.python": None,
                     "rng.numpy": None}  # fmt: skip
+        if "best" in texts:
+            prefixes |= {"best": "best/", "best.buffers": "best_buffer/"}
         return {name: files.part(digests, prefix, texts.get(name)) for name, prefix in prefixes.items()}
 
     def publish(self) -> None:
@@ -329,7 +362,7 @@ class Simulation:
             )
             tensors |= {n: files.bulk(a.tobytes()) for n, a in mine.items()}
             if rank == 0:
-                shared_parts = {n: parts[n] for n in ("model", "optimizer")}
+                shared_parts = {n: parts[n] for n in ("model", "optimizer", "best") if n in parts}
             own = {n: d for n, d in parts.items() if n not in shared_parts}
             ranks.append({"rank": rank, "parts": own, "tensors": {n: files.bulk(a.tobytes()) for n, a in local.items()},
                           "history": self.of("rank", rank).history.head})  # fmt: skip
@@ -444,11 +477,6 @@ class Simulation:
         self.say(self.supervisor, "closed", heads=heads)
 
 
-def loss(step: int) -> str:
-    """Of the update that was step `step`, from 1: lower every time."""
-    return (1 / step).hex()
-
-
 def ref(publish: dict[str, Any]) -> dict[str, Any]:
     return {key: publish[key] for key in ("name", "digest", "step")}
 
@@ -479,8 +507,3 @@ def two_kills(folder: Path, edit: Edit = _nothing, **settings: Any) -> Simulatio
     sim.train(sim.set.steps)
     sim.finish()
     return sim
-
-
-def fingerprints(parts: dict[str, str]) -> dict[str, str]:
-    """Short digests of the parts of a state, as a step's record has them."""
-    return {part: digest[-16:] for part, digest in parts.items()}

@@ -393,7 +393,7 @@ def test_a_run_that_gave_up_is_unknown(tmp_path: Path, judged: Judge) -> None:
     sim.train(8)
     sim.say(sim.supervisor, "gave_up", reason="no candidate is left")
     sim.finish(finished=False)
-    judged(sim.folder, 10, "unknown", "the run did not reach its target: no candidate is left")
+    judged(sim.folder, 10, "unknown", "the run did not reach step 12: no candidate is left")
     assert audit_run(sim.folder).verdict == "unknown"
 
 
@@ -402,7 +402,28 @@ def test_a_run_that_just_ends_is_unknown(tmp_path: Path, judged: Judge) -> None:
     sim.start()
     sim.train(8)
     sim.finish(finished=False)
-    judged(sim.folder, 10, "unknown", "nothing says that it finished")
+    judged(sim.folder, 10, "unknown", "its supervisor is gone, or still at work")
+
+
+def test_an_unfinished_run_says_so_first_and_how_to_go_on(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "a run")
+    sim.start()
+    sim.train(8)  # and no history is closed
+    witness = judged(sim.folder, 10, "unknown")
+    first, second, *_ = witness.split("; ", 2)
+    assert first == "the run did not reach step 12: its supervisor is gone, or still at work"
+    assert second == f"go on with: killpoint run --resume '{sim.folder}'"
+    assert witness.count("has no end") == 1
+    assert "more like it)" in witness
+
+
+def test_a_point_of_the_users_own_that_is_not_passed_has_a_hint(tmp_path: Path, judged: Judge) -> None:
+    never = fault(0, 0, "rank", 1, "user.predcted")
+    sim = Simulation(tmp_path / "run", Settings(faults=[never]))
+    sim.start()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 10, "unknown", "did not fire: it has no receipt; `killpoint points --record EXPERIMENT` shows")
 
 
 def test_all_faults_of_a_valid_run_are_seen(run: Any) -> None:

@@ -304,7 +304,10 @@ def test_what_changes_no_number_changes_the_config_digest_only(extra: str) -> No
     assert base.config_digest != changed.config_digest
 
 
-@pytest.mark.parametrize("extra", ["  threads_per_rank: 7", "  config: {lr: 0.5}"])
+@pytest.mark.parametrize(
+    "extra",
+    ["  threads_per_rank: 7", "  config: {lr: 0.5}", "  precision: bf16", "  non_finite: skip", "  keep_best: true"]
+)
 def test_what_changes_numbers_changes_both_digests(extra: str) -> None:
     base, changed = read(BASE), read(BASE + extra)
     assert base.training_digest != changed.training_digest

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import ray
 import yaml
-from run_kit import TINY
+from run_kit import TINY, kill
 
 from chaos.cluster import silence_worker_deaths
 from chaos.experiment import parse_experiment
@@ -37,6 +37,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         )
         yield context.address_info["gcs_address"]
         ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def original(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run, killed twice, with its twin, judged valid. Shared: copy it before changing anything."""
+    folder = tmp_path_factory.mktemp("original")
+    faults = [kill("microbatch.backward", 15, rank=1), kill("shard.half", 2, attempt=1, rank=0)]
+    text = yaml.safe_dump({"run": {**TINY, "keep": 2, "twin": True}, "faults": faults})
+    outcome = run_experiment(parse_experiment(text, folder / "experiment.yaml"), folder / "run")
+    assert outcome.verdict["verdict"] == "valid", outcome.verdict
+    return outcome.folder
 
 
 @pytest.fixture
