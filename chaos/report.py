@@ -19,6 +19,7 @@ from rich.text import Text
 
 from chaos.passages import PassageCount
 from chaos.points import Point
+from chaos.printable import printable
 from storage.errors import StorageError
 from storage.log import Choose, CommitLog, entry_name
 from storage.objects import LocalObjects
@@ -135,8 +136,9 @@ class Facts:
 
 
 def render(verdict: Mapping[str, Any], choices: Sequence[Choice], folder: Path) -> RenderableType:
-    """The whole report."""
-    return Group(*_parts(verdict, choices, folder))
+    """The whole report. What was read from disk may be anything, so every text is made printable first."""
+    safe = [Choice(each.attempt, *printable((each.name, each.rejected))) for each in choices]
+    return Group(*_parts(printable(verdict), safe, Path(printable(str(folder)))))
 
 
 def _parts(verdict: Mapping[str, Any], choices: Sequence[Choice], folder: Path) -> Iterator[RenderableType]:

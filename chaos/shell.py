@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from chaos.printable import printable
+
 EXIT_UNJUDGED = 2
 
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON and nothing else on standard output")]
@@ -25,7 +27,7 @@ def print_json(value: object) -> None:
 def complain(text: str) -> None:
     """On standard error, under the command's name."""
     for line in text.splitlines():
-        print(f"killpoint: {line}", file=sys.stderr)
+        print(f"killpoint: {printable(line)}", file=sys.stderr)
 
 
 @contextmanager

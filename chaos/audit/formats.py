@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import xxhash
@@ -17,6 +20,20 @@ Buffer = bytes | memoryview
 
 class FormatError(Exception):
     """Bytes are not what their format says. Stays inside the audit: the reader makes an observation of it."""
+
+
+def read_regular(path: Path) -> bytes:
+    """The file's bytes. Raises OSError, and FormatError for what is no regular file: a FIFO would never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        require_regular(os.fstat(descriptor))
+        return file.read()
+
+
+def require_regular(status: os.stat_result) -> None:
+    """Raises FormatError unless it is the status of a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        raise FormatError("is no regular file")
 
 
 def canonical(value: object) -> bytes:

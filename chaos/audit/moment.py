@@ -6,10 +6,11 @@ was damaged is for invariant 1.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from chaos.audit import progress
+from chaos.audit.alike import differences, json_object
 from chaos.audit.events import Event, Restored, StepDone
 from chaos.audit.evidence import Evidence, FileSeen, Manifest, Publish, RankNamed, SegmentMeta, ShardSeen
 from chaos.audit.findings import Case, Finding, listed
@@ -39,6 +40,8 @@ def check(evidence: Evidence) -> Finding:
             case.wrong.append(f"{publish.name}: {text}")
     _judge_restores(evidence, case)
     judge_record(evidence, case)
+    case.wrong += differences(evidence)
+    case.wrong += progress.faults(evidence)
     return case.finding("nothing was published")
 
 
@@ -118,33 +121,11 @@ def _shared(manifest: Manifest, shards: Mapping[int, ShardSeen]) -> Iterator[str
     for part in manifest.parts:
         if part_digest(part, found, shards[0].metadata.get(f"part.{part}")) != manifest.parts[part]:
             yield f"part {part}, computed from the shards, is not the one in the manifest"
-    yield from _update_counts(shards)
-
-
-def _update_counts(shards: Mapping[int, ShardSeen]) -> Iterator[str]:
-    """Optimizers such as Adam count their updates, tensor by tensor; these counts must be those of the progress."""
-    updates = _progress(shards[0]).get("updates")
-    for rank, shard in sorted(shards.items()):
-        for name, tensor in sorted(shard.tensors.items()):
-            counts = name.startswith("optimizer/") and name.endswith("/step") and tensor.value is not None
-            if counts and tensor.value != updates:
-                yield (
-                    f"{name} in the shard of rank {rank} counts {tensor.value:g} updates, the progress "
-                    f"{updates}"
-                )
 
 
 def _progress(shard: ShardSeen) -> Mapping[str, Any]:
     """The progress part, empty if it cannot be read."""
-    return _json_object(shard.metadata.get("part.progress"))
-
-
-def _json_object(text: str | None) -> Mapping[str, Any]:
-    try:
-        value = json.loads(text or "null")
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return json_object(shard.metadata.get("part.progress"))
 
 
 def _manifest_parts(record: RankNamed) -> Iterator[str]:
@@ -170,19 +151,16 @@ def _rank(manifest: Manifest, record: RankNamed, shard: ShardSeen) -> Iterator[s
 
 
 def _counters(manifest: Manifest, rank: int, shard: ShardSeen) -> Iterator[str]:
-    progress = _progress(shard)
+    told = _progress(shard)
     for key, value in (("step", manifest.step), ("cursor", manifest.cursor)):
-        if progress.get(key) != value:
-            yield f"the progress of rank {rank} is at {key} {progress.get(key)}, the manifest at {value}"
-    updates, skipped = progress.get("updates"), progress.get("skipped")
+        if told.get(key) != value:
+            yield f"the progress of rank {rank} is at {key} {told.get(key)}, the manifest at {value}"
+    updates, skipped = told.get("updates"), told.get("skipped")
     if not isinstance(updates, int) or not isinstance(skipped, int) or updates + skipped != manifest.step:
         yield (
             f"the progress of rank {rank} has {updates} updates and {skipped} skipped ones, not "
             f"{manifest.step}"
         )
-    last = _json_object(shard.metadata.get("part.scheduler")).get("last_epoch")
-    if isinstance(last, int) and last != manifest.step:
-        yield f"the scheduler of rank {rank} has seen {last} steps, the optimizer {manifest.step}"
 
 
 def _best(manifest: Manifest, rank: int, shard: ShardSeen, bests: Bests) -> Iterator[str]:
@@ -195,7 +173,7 @@ def _best(manifest: Manifest, rank: int, shard: ShardSeen, bests: Bests) -> Iter
             f"the best metric of rank {rank} is {named[0]} of step {named[1]}, but the lowest loss up to here "
             f"is {known.metric} of step {known.step}"
         )
-    text = _json_object(shard.metadata.get(f"part.{BEST}"))
+    text = json_object(shard.metadata.get(f"part.{BEST}"))
     if BEST in manifest.parts and (text.get("metric"), text.get("step")) != named:
         yield f"the best model of rank {rank} belongs to step {text.get('step')}, its best metric to {named[1]}"
 

@@ -11,8 +11,10 @@ from chaos.audit.deaths import explained, mismatch, observe, orphaning, receipts
 from chaos.audit.events import Closed, ExitConfirmed, Exited, Finished, GaveUp, ProcessNamed, Resumed, Spawned
 from chaos.audit.evidence import Evidence, HistoryFile
 from chaos.audit.facts import Fault, Head
+from chaos.audit.failures import unaccounted
 from chaos.audit.findings import Case, Finding
 from chaos.audit.logbook import publications
+from chaos.audit.told import untold
 from chaos.audit.verified import manifest_of
 from chaos.audit.witnesses import events
 
@@ -38,6 +40,7 @@ def check(evidence: Evidence) -> Finding:
         if evidence.begun is not None and receipt.fault not in planned:
             case.unsure.append(f"there is a receipt of {receipt.fault}, which was not planned")
     case.unsure += unexplained(evidence)
+    case.unsure += unaccounted(evidence)
     return case.finding("no fault was planned")
 
 
@@ -73,6 +76,7 @@ def evidence_gaps(evidence: Evidence) -> Iterator[str]:
             )
     yield from _cut_heads(evidence)
     yield from _counted(_without_end(evidence))
+    yield from untold(evidence)
 
 
 def _cut_heads(evidence: Evidence) -> Iterator[str]:

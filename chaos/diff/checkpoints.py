@@ -42,9 +42,9 @@ class CheckpointComparison:
 def compare_checkpoints(a: Checkpoint, b: Checkpoint) -> CheckpointComparison:
     """Part by part, rank by rank."""
     structure = tuple(
-        f"A is of {what} {x}, B of {y}"
+        f"A is of {what} {x}, B of {what} {y}"
         for what, x, y in (("step", a.manifest.step, b.manifest.step), ("cursor", a.manifest.cursor, b.manifest.cursor),
-                           ("ranks", a.manifest.world, b.manifest.world)) if x != y
+                           ("world size", a.manifest.world, b.manifest.world)) if x != y
     )  # fmt: skip
     parts = part_differences(a, b)
     return CheckpointComparison(
@@ -89,7 +89,11 @@ def _findings(a: Checkpoint, b: Checkpoint, parts: Sequence[PartDifference]) -> 
         yield Finding((Cause(Kind.ROUNDING, parts[0].part, f"every difference is at most {largest:.1e} of the tensor's "
                              "largest number: rounding only"),))
         return
-    if Role.MODEL in roles and (len(roles) > 2 or a.manifest.step != b.manifest.step):
+    if a.manifest.step != b.manifest.step:
+        text = f"A is of step {a.manifest.step}, B of step {b.manifest.step}: give two of one step"
+        yield Finding((Cause(Kind.OTHER_STATE, "progress", text),))
+        return
+    if Role.MODEL in roles and len(roles) > 2:
         text = "parameters and other parts differ: the two parted before this checkpoint; compare the runs to see where"
         yield Finding((Cause(Kind.OTHER_STATE, "model", text),))
         return

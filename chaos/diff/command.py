@@ -17,11 +17,10 @@ from chaos.diff.read_run import Side, read_run
 from chaos.diff.reference import Reference
 from chaos.diff.tensors import Checkpoint, PartDifference, load, names, part_differences
 from chaos.diff.trace import TRACE_FILE, Trace, TraceError
-from storage.manifest import parse_checkpoint_name
 
 SAME, DIFFERENT, UNKNOWN = "no difference", "different", "could not compare"
 EXIT_STATUS = {SAME: 0, DIFFERENT: 1, UNKNOWN: 2}
-_CHECKPOINT = re.compile(r"(?P<folder>.+):(?P<name>s[0-9]+-a[0-9]+)")
+_NAME = re.compile(r"(?P<moment>s(?P<step>[0-9]{8,})(-m[0-9]+)?)-a(?P<attempt>[0-9]{4,})")  # -m: inside of a step
 Say = Callable[[str], None]
 
 
@@ -67,19 +66,15 @@ def diff(a: str, b: str, say: Say = lambda text: None) -> Result:
 def locate(text: str) -> Path | CheckpointAt:
     """What an argument names: RUN:NAME or a manifest → a checkpoint, all else a path. Raises TraceError."""
     path = Path(text)
-    named = _CHECKPOINT.fullmatch(text)
-    if not path.exists() and named is not None:
-        store = Path(named["folder"]) / "store"
+    folder, _, name = text.rpartition(":")
+    if not path.exists() and folder and _NAME.fullmatch(name):
+        store = Path(folder) / "store"
         if not store.is_dir():
-            raise TraceError(f"{named['folder']}: is no run: it has no store/")
-        if named["name"] not in (held := names(store)):
+            raise TraceError(f"{folder}: is no run: it has no store/")
+        if name not in (held := names(store)):
             raise TraceError(f"{text}: there is no such checkpoint; the run has {', '.join(held) or 'none'}")
-        return CheckpointAt(store, named["name"])
+        return CheckpointAt(store, name)
     if path.is_file() and path.parent.name == "manifests":
-        try:
-            parse_checkpoint_name(path.stem)
-        except ValueError as error:
-            raise TraceError(f"{path}: {error}") from error
         return CheckpointAt(path.parent.parent, path.stem)
     if not path.exists():
         raise TraceError(f"{text}: does not exist; give a run's folder, one with a {TRACE_FILE}, or RUN:CHECKPOINT")
@@ -110,7 +105,7 @@ def _report(a: Side, b: Side) -> dict[str, Any]:
     if swapped:
         a, b = b, a
     comparison = compare(a.trace, b.trace)
-    if not comparison.counted.records and not comparison.counted.starts and not comparison.structure:
+    if not comparison.counted.records and not comparison.counted.starts:
         raise TraceError(f"{a.trace.label} and {b.trace.label} have no step in common: there is nothing to compare")
     reference = Reference.of(a.trace)
     divergences = [_divergence(reference, a.trace, b.trace, each) for each in comparison.divergences]
@@ -184,13 +179,14 @@ def _magnitude(a: Side, b: Side, comparison: Comparison) -> dict[str, Any] | Non
 
 
 def _common(a: Path, b: Path, first: Divergence) -> list[tuple[str, str]]:
-    """Names of checkpoints of one step in both stores, from the difference on; of an attempt that can show it."""
-    mine, theirs = ({parse_checkpoint_name(name): name for name in names(store)} for store in (a, b))
+    """Names of checkpoints of one moment in both stores, from the difference on; of an attempt that can show it."""
+    mine, theirs = ([m for name in names(store) if (m := _NAME.fullmatch(name))] for store in (a, b))
     return [
-        (mine_name, their_name)
-        for (step, attempt), their_name in sorted(theirs.items())
-        for (at, _), mine_name in sorted(mine.items())
-        if step == at and step >= first.step and (first.side != "B" or attempt >= first.attempt)
+        (x.string, y.string)
+        for y in theirs
+        for x in mine
+        if x["moment"] == y["moment"] and int(y["step"]) >= first.step
+        and (first.side != "B" or int(y["attempt"]) >= first.attempt)
     ]
 
 

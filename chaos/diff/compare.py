@@ -1,6 +1,7 @@
 """Two traces → where each attempt of B first parts from A, in which parts, by how much. Pure: no files, no clock.
 
-Every attempt counts, abandoned ones too, and what it restored counts before its first step (invariant 5).
+Every attempt counts, abandoned ones too, and what it restored counts before its first step (invariant 5). Of what was
+restored inside of a step only those parts are held against A that the last update made; the rest shows in the next one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from chaos.diff.differences import Difference, held_differences, merged, record_differences
-from chaos.diff.parts import EFFECTS, Role, place, role_of
+from chaos.diff.parts import BY_UPDATES, EFFECTS, Role, place, role_of
 from chaos.diff.reference import Held, Reference, last_step
 from chaos.diff.trace import Start, StepRecord, Trace
 
@@ -139,7 +140,8 @@ def _differing(
     for start in starts:
         held = reference.held.get((start.step, start.rank))
         if held is not None:
-            found[start.step, True] += held_differences(held, Held(start.state, start.values), start.rank)
+            differing = held_differences(held, Held(start.state, start.values), start.rank)
+            found[start.step, True] += (d for d in differing if not start.microbatch or role_of(d.part) in BY_UPDATES)
             found[start.step, True] += _cursor_differs(reference, start)
     for record in records:
         other = reference.records.get((record.step, record.rank))

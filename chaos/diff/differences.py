@@ -139,10 +139,12 @@ def _numbers_differ(
 def number(text: str, where: str) -> float:
     """The float of a `float.hex()` text. Raises TraceError."""
     try:
-        return float.fromhex(text)
+        value = float.fromhex(text)
     except (ValueError, OverflowError):
-        raise TraceError(f"{where}: {text!r:.40} is no float.hex() number: the trace was not written as its format "
-                         "says") from None
+        value = None
+    if value is None or value.hex() != text:
+        raise TraceError(f"{where}: {text!r:.40} is no float.hex() number: its format asks for that")
+    return value
 
 
 def relative(x: float, y: float) -> float:

@@ -36,6 +36,9 @@ RECORDED = frozenset({Role.SAMPLES, Role.RATE, Role.LOSS, Role.NORM, Role.SKIPPE
 EFFECTS = frozenset({Role.SAMPLES, Role.RATE, Role.LOSS, Role.NORM, Role.SKIPPED, Role.MODEL})
 """What an update is made of and what it makes: if one of these differs, the update is another one."""
 
+BY_UPDATES = frozenset({Role.MODEL, Role.OPTIMIZER, Role.SCALER, Role.SCHEDULER, Role.CURSOR})
+"""Parts of a state that only an update changes: inside of a step they are still as after the last one."""
+
 _ORDER = {role: place for place, role in enumerate(Role)}
 _WORDS = (
     (Role.GENERATOR, ("rng", "generator")),
@@ -65,7 +68,7 @@ def role_of(part: str) -> Role:
 def part_of(value: str) -> str:
     """The part of the state that a value belongs to: `buffers` for `buffer/mean`, `model` for `model/w`."""
     prefix = value.partition("/")[0]
-    return "buffers" if prefix == "buffer" else prefix
+    return {"buffer": "buffers", "best_buffer": "best.buffers", "gradient": "gradients"}.get(prefix, prefix)
 
 
 def place(part: str) -> tuple[int, str]:

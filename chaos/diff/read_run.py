@@ -22,15 +22,17 @@ from chaos.audit.read_files import see_file
 from chaos.audit.read_history import read_history
 from chaos.diff.trace import Start, StepRecord, Trace, TraceError
 
-Ids = dict[tuple[int, int, int], tuple[int, ...]]
-"""(attempt, rank, updates done) → sample ids in the order of consumption."""
+Place = tuple[int, int, int]
+"""(attempt, rank, updates done)."""
+Ids = dict[Place, tuple[int, ...]]
+"""Sample ids in the order of consumption."""
 
 
 @dataclass(frozen=True)
 class Side:
     """One of the two that are compared.
 
-    settings: what determines the numbers (seed, digests). metadata: what does not (paths, processes, times). problems:
+    settings: what determines the numbers. metadata: what does not (faults, paths, processes, times). problems:
     evidence that is missing or damaged: with any of them "no difference" proves nothing. folder: of a run.
     """
 
@@ -49,7 +51,7 @@ def read_run(folder: Path) -> Side:
     steps = list(_events(history, StepDone))
     if not steps:
         raise TraceError(f"{folder}: its history records no step{_first_problem(history)}")
-    ids, wrong = _ledger(folder, steps)
+    ids, wrong = _ledger(folder, steps, begun.global_batch // begun.ranks)
     records = tuple(_record(event.attempt or 0, event.what, ids) for event in _in_order(steps))
     starts = tuple(_start(event.attempt or 0, event.what) for event in _in_order(list(_events(history, Restored))))
     rows = None if data is None else data.dataset.rows
@@ -79,35 +81,48 @@ def _record(attempt: int, done: StepDone, ids: Ids) -> StepRecord:
 
 
 def _start(attempt: int, restored: Restored) -> Start:
-    return Start(attempt, restored.rank, restored.step, restored.cursor, restored.state, restored.name)
+    inside = getattr(restored, "microbatch", 0)  # of a checkpoint inside of a step, where the run makes such
+    return Start(attempt, restored.rank, restored.step, restored.cursor, restored.state, restored.name, {}, inside)
 
 
-def _ledger(folder: Path, steps: list[Event[Any]]) -> tuple[Ids, list[str]]:
-    """The ids of every segment in the store that are those which the rank recorded; and which are not."""
-    recorded = {(event.attempt, event.what.rank, event.what.step): event.what.ids for event in steps}
+def _ledger(folder: Path, steps: list[Event[Any]], rows: int) -> tuple[Ids, list[str]]:
+    """The ids of each step that are those which the rank recorded; and which are not. rows: of one step on a rank.
+
+    A step may lie in several segments: of checkpoints inside of it, and of the attempt that a restart went on from.
+    """
+    pieces: dict[Place, dict[int, Any]] = {}
+    names: dict[Place, str] = {}
+    for path in sorted((folder / "store" / "ledger").glob("*.arrow")):
+        segment = see_file(path, f"ledger/{path.name}", "ledger").segment
+        if segment is not None:  # otherwise a save that was interrupted: of its steps the digests remain
+            for place, microbatches in _by_step(segment):
+                pieces.setdefault(place, {}).update(microbatches)
+                names[place] = f"ledger/{path.name}"
     found: Ids = {}
     wrong: list[str] = []
-    for path in sorted((folder / "store" / "ledger").glob("*.arrow")):
-        name = f"ledger/{path.name}"
-        seen = see_file(path, name, "ledger")
-        if seen.segment is None:  # a save that was interrupted leaves such a file: its digests remain
-            continue
-        for place, ids in _by_step(seen.segment):
-            digest = recorded.get(place)
-            if digest == bulk_digest(np.ascontiguousarray(ids, "<i8").tobytes()):
+    for event in steps:
+        place = attempt, rank, step = event.attempt or 0, event.what.rank, event.what.step
+        parts: dict[int, Any] = {}
+        for life in range(attempt, -1, -1):  # what an attempt lacks of the step, it has from one before
+            parts = {**pieces.get((life, rank, step), {}), **parts}
+            ids = np.concatenate([parts[m] for m in sorted(parts)]) if parts else np.zeros(0, np.int64)
+            if event.what.ids == bulk_digest(np.ascontiguousarray(ids, "<i8").tobytes()):
                 found[place] = tuple(ids.tolist())
-            elif digest is not None:
-                wrong.append(f"{name} has other samples for step {place[2]} than rank {place[1]} recorded")
                 break
+        if place not in found and sum(map(len, pieces.get(place, {}).values())) >= rows:
+            wrong.append(f"{names[place]} has other samples for step {step} than rank {rank} recorded")
     return found, wrong
 
 
-def _by_step(segment: Segment) -> Iterator[tuple[tuple[int, int, int], Any]]:
+def _by_step(segment: Segment) -> Iterator[tuple[Place, dict[int, Any]]]:
+    """(place, microbatch → sample ids in the order of consumption) of each step."""
     order = np.lexsort((segment.position, segment.microbatch, segment.step))
-    steps, ids = segment.step[order], segment.sample_id[order]
-    distinct, begins = np.unique(steps, return_index=True)
-    for step, piece in zip(distinct.tolist(), np.split(ids, begins[1:]), strict=True):
-        yield (segment.meta.attempt, segment.meta.rank, step + 1), piece
+    steps, microbatches, ids = segment.step[order], segment.microbatch[order], segment.sample_id[order]
+    for step in np.unique(steps).tolist():
+        of_step = steps == step
+        own = microbatches[of_step]
+        yield ((segment.meta.attempt, segment.meta.rank, step + 1),
+               {m: ids[of_step][own == m] for m in np.unique(own).tolist()})  # fmt: skip
 
 
 def _first_problem(history: History) -> str:
@@ -143,7 +158,9 @@ def _ends_early(trace: Trace) -> Iterator[str]:
 
 
 def _settings(begun: RunBegun, data: DataNamed | None) -> dict[str, str]:
-    named = {"seed": str(begun.seed), "configuration": begun.config_digest, "code": begun.code_version}
+    platform = ", ".join(f"{name} {value}" for name, value in sorted(begun.platform.items()))
+    named = {"seed": str(begun.seed), "training": begun.training_digest, "code": begun.code_version,
+             "platform": platform}  # fmt: skip
     return named if data is None else {**named, "dataset": data.dataset.fingerprint, "plan": str(data.plan)}
 
 
@@ -152,6 +169,7 @@ def _metadata(folder: Path, begun: RunBegun, history: History) -> dict[str, str]
     instants = [event.t_ns for file in history.files.values() for event in file.events]
     return {
         "run id": begun.run,
+        "experiment": begun.config_digest,
         "path": str(folder),
         "hosts": ", ".join(sorted({each.host for each in opened})),
         "boots": ", ".join(sorted({each.boot for each in opened})),

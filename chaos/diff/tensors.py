@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chaos.diff.differences import Difference, relative
+from chaos.diff.parts import part_of
 from storage.errors import Unavailable
 from storage.manifest import Manifest, decode, manifest_path
 from storage.objects import LocalObjects
@@ -27,7 +29,8 @@ _TYPES = {
     "F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "<i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "<u1",
     "U16": "<u2", "U32": "<u4", "U64": "<u8", "C64": "<c8", "BOOL": "<u1",
 }  # fmt: skip
-_PART_OF = {"model": "model", "optimizer": "optimizer", "buffer": "buffers"}
+
+_HEX_FLOAT = re.compile(r"-?0x[01]\.[0-9a-f]+p[+-][0-9]+|-?inf|nan")
 
 Key = tuple[int | None, str]
 """(rank, or None for what all ranks share; name)."""
@@ -73,11 +76,11 @@ def load(store: Path, name: str) -> Checkpoint:
     for file in shards if whole else ():
         shard = parse_shard(read_verified(objects, file), file.path)
         for tensor, view in shard.tensors.items():
-            tensors[(None if _part_of(tensor) in REPLICATED else file.rank), tensor] = view
+            tensors[(None if tensor in manifest.tensors else file.rank), tensor] = view
         for key, text in shard.metadata.items():
             part = key.removeprefix("part.")
             if part != key:
-                texts[(None if part in REPLICATED else file.rank), part] = text
+                texts[(None if part in manifest.parts else file.rank), part] = text
     return Checkpoint(f"{store.parent}:{name}", manifest, digests, parts, tensors, texts, whole)
 
 
@@ -90,13 +93,14 @@ def names(store: Path) -> tuple[str, ...]:
 
 
 def _part_of(tensor: str) -> str:
-    prefix = tensor.partition("/")[0]
-    return _PART_OF.get(prefix, tensor.replace("/", "."))
+    """`rng.torch` for `rng/torch`, `buffers` for `buffer/mean`."""
+    return tensor.replace("/", ".") if tensor.startswith("rng/") else part_of(tensor)
 
 
 def part_differences(a: Checkpoint, b: Checkpoint) -> tuple[PartDifference, ...]:
     """Parts in the order model, optimizer, then rank by rank; equal ones are left out."""
-    places = sorted(a.parts.keys() | b.parts.keys(), key=_place)
+    of_tensors = {(rank, _part_of(name)) for rank, name in a.digests.keys() | b.digests.keys()}
+    places = sorted(a.parts.keys() | b.parts.keys() | of_tensors, key=_place)
     found = []
     for rank, part in places:
         items = tuple(_items(a, b, rank, part))
@@ -113,14 +117,14 @@ def _place(key: Key) -> tuple[int, int, str]:
 
 def _items(a: Checkpoint, b: Checkpoint, rank: int | None, part: str) -> Iterator[Difference]:
     ranks = () if rank is None else (rank,)
-    if (rank, part) not in a.parts or (rank, part) not in b.parts:
+    if ((rank, part) in a.parts) != ((rank, part) in b.parts):
         yield Difference(part, ranks, f"only {'A' if (rank, part) in a.parts else 'B'} has it")
         return
     keys = {key for key in a.digests.keys() | b.digests.keys() if key[0] == rank and _part_of(key[1]) == part}
     found = [d for key in sorted(keys, key=str) if (d := _tensor(a, b, key)) is not None]
     found += _text(a, b, (rank, part))
     yield from sorted(found, key=lambda d: -math.inf if d.magnitude is None else -d.magnitude)
-    if not found and a.parts[rank, part] != b.parts[rank, part]:
+    if not found and a.parts.get((rank, part)) != b.parts.get((rank, part)):
         yield Difference(part, ranks, "another digest; its shard is gone, so nothing more is known")
 
 
@@ -212,7 +216,7 @@ def _leaf(name: str, ranks: tuple[int, ...], x: object, y: object) -> Difference
 
 
 def _leaves(value: Any, where: str) -> Iterator[tuple[str, object]]:
-    """Field → value of the JSON of a part; floats by their bits (`trainers.jsonstate` writes them as hex)."""
+    """Field → value of the JSON of a part. Floats are written as hex, tagged or, in the progress, as plain text."""
     if isinstance(value, dict) and value.get("~") == "f":
         yield where, float.fromhex(value["v"])
     elif isinstance(value, dict) and "~" in value:
@@ -224,4 +228,4 @@ def _leaves(value: Any, where: str) -> Iterator[tuple[str, object]]:
         for place, item in enumerate(value):
             yield from _leaves(item, f"{where}[{place}]")
     else:
-        yield where, value
+        yield where, float.fromhex(value) if isinstance(value, str) and _HEX_FLOAT.fullmatch(value) else value

@@ -193,6 +193,9 @@ class Simulation:
         for rank in range(self.set.ranks):
             history = self.of("rank", rank).history
             self.say(history, "joined", self.attempt, rank=rank, world=self.set.ranks)
+            for note in self.log[-1][0].get("candidates", ()) if self.log[-1][0]["kind"] == "choose" else ():
+                if note["status"] == "chosen":
+                    self.say(history, "loaded", self.attempt, rank=rank, name=note["name"], ok=True, reason="")
         self.say(self.supervisor, "formed", self.attempt, world=self.set.ranks)
         for rank in range(self.set.ranks):
             parts, _, _, _ = self.state(chosen["step"], rank)
@@ -273,7 +276,7 @@ class Simulation:
         progress = {"step": step, "cursor": step * s.global_batch, "samples_seen": step * s.global_batch,
                     "updates": step - skipped, "skipped": skipped, "loss_count": step, "best_step": best,
                     "best_metric": None if best is None else self.loss(best).hex(),
-                    "loss_tail": []}  # fmt: skip
+                    "loss_tail": [self.loss(s).hex() for s in range(max(0, step - 256) + 1, step + 1)]}  # fmt: skip
         texts = {
             "optimizer": json.dumps({"groups": []}),
             "scheduler": json.dumps({"last_epoch": step}) if s.scheduler else "null",
@@ -472,6 +475,11 @@ class Simulation:
                 self.exited(proc, 9)
         heads = [r.head for p in self.procs for r in (p.history, p.launcher)]
         self.say(self.supervisor, "closed", heads=heads)
+
+
+def loss(step: int) -> str:
+    """Of the update that was step `step`, from 1: lower every time."""
+    return (1 / step).hex()
 
 
 def ref(publish: dict[str, Any]) -> dict[str, Any]:

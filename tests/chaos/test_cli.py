@@ -54,6 +54,12 @@ def test_json_is_all_there_is_on_standard_output() -> None:
     assert json.loads(killpoint("audit", "out", "--json").stdout) == chaos_kit.verdict_json()
 
 
+def test_an_error_does_not_send_what_it_found_to_the_terminal() -> None:
+    ran = killpoint("audit", "no\x1b[2Jrun")
+    assert "no\\x1b[2Jrun: is no run" in ran.stderr
+    assert "\x1b" not in ran.stderr
+
+
 def test_progress_goes_to_standard_error_unless_quiet() -> None:
     chaos_kit.install()
     loud = killpoint("run", "e.yaml", "--output", "loud")

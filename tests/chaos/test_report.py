@@ -14,6 +14,7 @@ from chaos.experiment import parse_experiment
 from chaos.faults import Fault, FaultKind
 from chaos.passages import PassageCount
 from chaos.points import CATALOGUE, Role
+from chaos.printable import printable
 from chaos.progress import LiveProgress
 from chaos.receipts import receipt_for, write_receipt
 from chaos.report import Choice, print_results, read_choices, render, render_points
@@ -64,6 +65,34 @@ def shown(verdict: dict[str, object], *choices: Choice) -> str:
 def test_the_first_line_reproduces_the_run() -> None:
     first = shown(verdict_json()).splitlines()[0].rstrip()
     assert first == "seed 7 · config sha256:ab · code 0.1.0+cd · reproduce: killpoint run --seed 7"
+
+
+def test_text_from_disk_is_escaped_everywhere() -> None:
+    nasty = "\x1b]0;pwn\x07 \ud800 \u202e"
+    verdict = verdict_json()
+    verdict["reproduce"] = nasty
+    verdict["unseen"] = [nasty]
+    verdict["failure"] = nasty
+    verdict["invariants"][0]["witness"] = nasty
+    out = console()
+    out.print(render(verdict, [Choice(1, nasty, ((nasty, nasty),))], Path("/runs/\udcff")))
+    printed = text(out)
+    assert not {letter for letter in printed if not letter.isprintable() and letter != "\n"}
+    assert printed.count("\\x1b]0;pwn\\x07 \\ud800 \\u202e") == 7
+    assert "/runs/\\udcff" in printed
+    printed.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "safe"),
+    [
+        ("plain é – 字\n", "plain é – 字\n"),
+        ("\x1b[2J\r\t\x00", "\\x1b[2J\\r\\t\\x00"),
+        ({"\x07": ["\ud800", 3, None, ("\x9b",)]}, {"\\x07": ["\\ud800", 3, None, ["\\x9b"]]}),
+    ],
+)
+def test_printable(value: object, safe: object) -> None:
+    assert printable(value) == safe
 
 
 def test_faults_with_receipt_and_observed_death() -> None:
