@@ -277,7 +277,8 @@ def _spec(experiment: Experiment, run: str, folder: Path, workload: str) -> Trai
 def _run_facts(experiment: Experiment, run: str, workload: str) -> dict[str, Any]:
     """The fields of the `run` event."""
     settings = experiment.run
-    names = ("seed", "ranks", "microbatches", "global_batch", "steps", "save_every", "keep", "standbys")
+    names = ("seed", "ranks", "microbatches", "global_batch", "steps", "save_every", "save_every_microbatches", "keep",
+             "standbys")
     return {
         "run": run,
         "workload": workload,

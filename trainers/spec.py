@@ -42,6 +42,7 @@ class TrainingSpec:
     unavailable_deadline_s: float
     kill_suspects: bool
     config_digest: str
+    save_every_microbatches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Candidate:
     digest: str
     step: int
     manifest: bytes
+    microbatch: int = 0
 
 
 def code_digest(workload_files: list[Path]) -> str:
