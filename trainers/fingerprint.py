@@ -23,7 +23,8 @@ from trainers.workload import Workload
 def step_fingerprint(workload: Workload, progress: Progress) -> dict[str, str]:
     """Part → digest, of the state as it is now. Changes nothing and draws nothing."""
     optimizer, scheduler, scaler = workload.optimizer, workload.scheduler, workload.scaler
-    moments = (value for state in optimizer.state.values() for value in state.values())
+    # In the order of their names: a restored optimizer keeps them in another one than one that made them itself.
+    moments = (state[key] for state in optimizer.state.values() for key in sorted(state))
     prints = {
         "model": _tensors(workload.model.parameters()),
         "optimizer": _tensors((m for m in moments if isinstance(m, torch.Tensor)), optimizer_rest(workload)),
