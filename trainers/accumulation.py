@@ -7,8 +7,9 @@ scale that they carry, and the samples. All are taken with the generators at one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,9 @@ from trainers.errors import StateError
 from trainers.parts import PARTIAL, part_digests
 from trainers.state import restore_tensors, tensor_digest
 from trainers.workload import Workload
+
+if TYPE_CHECKING:
+    from trainers.source import Share
 
 _PREFIX, _IDS = "gradient/", "accumulation/sample_ids"
 
@@ -56,6 +60,15 @@ class Partial:
     scale: float | None
     sample_ids: npt.NDArray[np.int64]
 
+    @classmethod
+    def now(
+        cls, workload: Workload, share: Share, step: int, microbatch: int, loss_sum: float,
+        sample_ids: Sequence[npt.NDArray[np.int64]],
+    ) -> Partial:
+        """As it stands after `microbatch` backward passes of the update that follows `step` updates."""
+        return cls(step, microbatch, share.microbatches, loss_sum, share.global_batch, _scale_of(workload),
+                   np.concatenate(sample_ids))
+
     def tensors(self, workload: Workload) -> dict[str, torch.Tensor]:
         """`gradient/<parameter>`, live, not copied, and `accumulation/sample_ids`."""
         ids = torch.from_numpy(np.ascontiguousarray(self.sample_ids, dtype="<i8"))
@@ -89,7 +102,7 @@ def partial_bytes(workload: Workload, rows: int, schedule: SaveSchedule) -> int:
     return sum(gradient.nbytes for gradient in gradient_tensors(workload).values()) + 8 * rows
 
 
-def scale_of(workload: Workload) -> float | None:
+def _scale_of(workload: Workload) -> float | None:
     """What the gradient scaler multiplies losses by now, None without one."""
     return None if workload.scaler is None else float(workload.scaler.get_scale())
 
@@ -99,7 +112,7 @@ def restore_partial(
 ) -> Partial | None:
     """Puts the partial gradients of a checkpoint into the parameters' own; None if it is of a step's boundary.
 
-    step, microbatch: the moment of the checkpoint. The scaler has to be restored first. Raises StateError on any misfit.
+    step, microbatch: the checkpoint's. The scaler has to be restored first. Raises StateError on any misfit.
     """
     if microbatch == 0 and "accumulation" not in texts:
         return None
@@ -112,7 +125,7 @@ def restore_partial(
         raise StateError(f"the checkpoint counts {value['samples']} samples in its partial gradients and does not name "
                          "them all")
     scale = None if value["scale"] is None else float.fromhex(value["scale"])
-    if scale != (now := scale_of(workload)):
+    if scale != (now := _scale_of(workload)):
         raise StateError(f"the checkpoint's partial gradients carry the scale {scale}, its gradient scaler has {now}")
     return Partial(value["step"], value["microbatch"], value["microbatches"], float.fromhex(value["loss_sum"]),
                    value["denominator"], scale, ids.numpy().copy())

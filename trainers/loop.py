@@ -18,7 +18,7 @@ import torch
 from storage.digests import bulk_digest
 from storage.history import History
 from storage.ledger import LedgerRows
-from trainers.accumulation import Partial, SaveSchedule, scale_of
+from trainers.accumulation import Partial, SaveSchedule
 from trainers.errors import NonFinite, WorkloadError
 from trainers.fingerprint import step_fingerprint
 from trainers.pipeline import Pipeline
@@ -145,8 +145,7 @@ def accumulate(run: RankRun, step: int, consumed: Consumed, partial: Partial | N
         loss_sum += float(losses.detach().double().sum())
         done = microbatch + 1
         if done < run.share.microbatches and run.schedule.due(step, done):
-            so_far = Partial(step, done, run.share.microbatches, loss_sum, run.share.global_batch,
-                             scale_of(run.workload), np.concatenate(consumed.sample_ids))
+            so_far = Partial.now(run.workload, run.share, step, done, loss_sum, consumed.sample_ids)
             run.saver.save(run.workload, run.progress, *consumed.take(step, done), so_far)
     return loss_sum
 
