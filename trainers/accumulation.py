@@ -78,8 +78,8 @@ class Partial:
         """JSON text of the part `accumulation`."""
         value = {
             "step": self.step, "microbatch": self.microbatch, "microbatches": self.microbatches,
-            "samples": len(self.sample_ids), "loss_sum": self.loss_sum.hex(), "denominator": self.denominator,
-            "scale": None if self.scale is None else self.scale.hex(),
+            "samples": len(self.sample_ids), "loss_sum": self.loss_sum, "denominator": self.denominator,
+            "scale": self.scale,
         }  # fmt: skip
         return {"accumulation": jsonstate.encode(value, "accumulation")}
 
@@ -104,7 +104,8 @@ def partial_bytes(workload: Workload, rows: int, schedule: SaveSchedule) -> int:
 
 def _scale_of(workload: Workload) -> float | None:
     """What the gradient scaler multiplies losses by now, None without one."""
-    return None if workload.scaler is None else float(workload.scaler.get_scale())
+    scaler = workload.scaler
+    return float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else None
 
 
 def restore_partial(
@@ -124,8 +125,8 @@ def restore_partial(
     if ids is None or len(ids) != value["samples"]:
         raise StateError(f"the checkpoint counts {value['samples']} samples in its partial gradients and does not name "
                          "them all")
-    scale = None if value["scale"] is None else float.fromhex(value["scale"])
-    if scale != (now := _scale_of(workload)):
-        raise StateError(f"the checkpoint's partial gradients carry the scale {scale}, its gradient scaler has {now}")
-    return Partial(value["step"], value["microbatch"], value["microbatches"], float.fromhex(value["loss_sum"]),
-                   value["denominator"], scale, ids.numpy().copy())
+    if value["scale"] != (now := _scale_of(workload)):
+        raise StateError(f"the checkpoint's partial gradients carry the scale {value['scale']}, its gradient scaler "
+                         f"has {now}")
+    return Partial(step, microbatch, value["microbatches"], value["loss_sum"], value["denominator"], value["scale"],
+                   ids.numpy().copy())

@@ -128,3 +128,4 @@ class RunBegun:
     save_every: int
     keep: int
     faults: tuple[Fault, ...]
+    save_every_microbatches: int | None = None

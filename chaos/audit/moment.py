@@ -15,6 +15,7 @@ from chaos.audit.evidence import Evidence, FileSeen, Manifest, Publish, RankName
 from chaos.audit.findings import Case, Finding, listed
 from chaos.audit.formats import RANK_PARTS, TEXT_PARTS, is_shared, part_digest
 from chaos.audit.logbook import attempts, publications, unusable
+from chaos.audit.partial import partial_faults, partial_unknown
 from chaos.audit.verified import damages, manifest_of
 from chaos.audit.witnesses import events, restored_by_attempt
 
@@ -35,6 +36,7 @@ def check(evidence: Evidence) -> Finding:
         case.used = True
         for text in _inconsistencies(evidence, publish, manifest):
             case.wrong.append(f"{publish.name}: {text}")
+        case.unsure += [f"{publish.name}: {text}" for text in partial_unknown(evidence, manifest)]
     _judge_restores(evidence, case)
     return case.finding("nothing was published")
 
@@ -60,6 +62,8 @@ def _inconsistencies(evidence: Evidence, publish: Publish, manifest: Manifest) -
         yield from _manifest_parts(record)
         if record.rank in shards:
             yield from _rank(manifest, record, shards[record.rank])
+    if manifest.microbatch:
+        yield from partial_faults(evidence, publish, manifest, shards)
 
 
 def _cursor(evidence: Evidence, manifest: Manifest) -> Iterator[str]:
@@ -73,7 +77,8 @@ def _cursor(evidence: Evidence, manifest: Manifest) -> Iterator[str]:
 
 
 def _segment(manifest: Manifest, rank: int, meta: SegmentMeta) -> Iterator[str]:
-    expected = {"run": manifest.run, "attempt": manifest.attempt, "step": manifest.step, "rank": rank}
+    expected = {"run": manifest.run, "attempt": manifest.attempt, "step": manifest.step,
+                "microbatch": manifest.microbatch, "rank": rank}  # fmt: skip
     for key, value in expected.items():
         if getattr(meta, key) != value:
             yield (
@@ -84,7 +89,8 @@ def _segment(manifest: Manifest, rank: int, meta: SegmentMeta) -> Iterator[str]:
 def _metadata(manifest: Manifest, rank: int, metadata: Mapping[str, str]) -> Iterator[str]:
     expected = {
         "format": "killpoint.shard/1", "run": manifest.run, "attempt": str(manifest.attempt),
-        "step": str(manifest.step), "rank": str(rank), "world": str(manifest.world), "cursor": str(manifest.cursor),
+        "step": str(manifest.step), "microbatch": str(manifest.microbatch) if manifest.microbatch else None,
+        "rank": str(rank), "world": str(manifest.world), "cursor": str(manifest.cursor),
     }  # fmt: skip
     for key, value in expected.items():
         if metadata.get(key) != value:
@@ -144,7 +150,7 @@ def _json_object(text: str | None) -> Mapping[str, Any]:
 
 def _manifest_parts(record: RankNamed) -> Iterator[str]:
     """Parts that consist of tensors only can be computed from the manifest alone."""
-    for part in ("buffers", "rng.torch"):
+    for part in ("buffers", "rng.torch", *({"gradients"} & record.parts.keys())):
         if part_digest(part, record.tensors, None) != record.parts[part]:
             yield f"the digest of part {part} of rank {record.rank} is not that of its tensors"
 
