@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -118,6 +119,28 @@ def points(
             )
         else:
             results_console().print(render_points(CATALOGUE.values(), counts, recorded=record))
+
+
+@app.command()
+def export(
+    run_or_store: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run, or its store")],
+    destination: Annotated[Path, typer.Argument(metavar="DEST", help="new folder for the copy")],
+    step: Annotated[int | None, typer.Option(min=1, help="of this step, not the newest")] = None,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="for inference only: training cannot go on from it")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy the newest verified checkpoint, and prove that a fresh process can load the copy."""
+    with _errors_reported():
+        from chaos.export import export as export_checkpoint
+        from chaos.report import export_report
+
+        done = export_checkpoint(run_or_store, destination, step=step, weights=weights)
+        if as_json:
+            _print_json({**asdict(done), "folder": str(done.folder)})
+        else:
+            print(export_report(done))
 
 
 @app.command()

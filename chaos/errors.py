@@ -6,6 +6,8 @@ ChaosError
 ├── OutputExists             the folder for a new run is already there; nothing was overwritten
 ├── NotARun                  a folder that was given as a run is none
 ├── RunFinished              --resume of a run that has reached its target
+├── TwinFailed               the same run without faults did not finish, or was not valid itself
+├── ExportFailed             nothing to export verifies, or the copy cannot be written or loaded
 ├── RayUnreachable           no Ray to connect to, or it could not be started
 ├── GateError                a kill that was planned behind a gate did not find it as planned
 │   ├── GateNotHeld          the background work never stood at the gate: the fault did not strike
@@ -63,6 +65,14 @@ class NotARun(ChaosError):
 
 class RunFinished(ChaosError):
     """The run has reached its target step: there is nothing to resume."""
+
+
+class TwinFailed(ChaosError):
+    """There is no twin to compare a run with. The run keeps its own verdict, and invariant 5 is unknown."""
+
+
+class ExportFailed(ChaosError):
+    """There is no checkpoint to export, or the copy could not be written or loaded again."""
 
 
 class RayUnreachable(ChaosError):

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from chaos.faults import Fault
 from chaos.receipts import read_receipts
 from chaos.report import signal_name, who
+from chaos.twin import TwinEvent
 from storage.errors import StorageError
 from trainers.events import (
     AttemptStarted,
@@ -61,21 +62,32 @@ class LiveProgress:
     ) -> None:
         self._bar.stop()
 
-    def notify(self, event: Event) -> None:
-        """Shows the event."""
+    def notify(self, event: Event | TwinEvent) -> None:
+        """Shows the event. Of the twin: its steps only, for nothing else happens to it."""
         with self._lock:
-            if isinstance(event, StepDone):
+            if isinstance(event, TwinEvent):
+                self._twin(event.event)
+            elif isinstance(event, StepDone):
                 self._step(event)
             else:
                 self._say(event)
 
-    def _step(self, event: StepDone) -> None:
+    def _twin(self, event: Event) -> None:
+        if isinstance(event, StepDone):
+            self._step(event, "twin")
+        elif isinstance(event, AttemptStarted):
+            self._shown = 0
+            self._bar.update(self._task, attempt="twin", completed=0)
+        elif isinstance(event, Log):
+            self._print(event.text)
+
+    def _step(self, event: StepDone, who: str = "") -> None:
         state = f"step {event.step}/{self._steps}  loss {event.loss:.4f}"
         self._bar.update(self._task, completed=event.step, state=state)
         every = max(1, self._steps // _LINES_PER_RUN)
         if self._bar.disable and event.step % every == 0 and event.step != self._shown:
             self._shown = event.step
-            self._print(f"attempt {event.attempt}  {state}")
+            self._print(f"{who or f'attempt {event.attempt}'}  {state}")
 
     def _say(self, event: Event) -> None:
         match event:

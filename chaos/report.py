@@ -15,6 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from chaos.export import Exported
 from chaos.passages import PassageCount
 from chaos.points import Point
 from storage.errors import StorageError
@@ -83,6 +84,19 @@ def _parts(verdict: Mapping[str, Any], choices: Sequence[Choice], folder: Path) 
         yield Text(f"stopped: {verdict['failure']}", style="yellow")
     yield Text(f"run: {folder}")
     yield Text.assemble("verdict: ", (verdict["verdict"], STYLES.get(verdict["verdict"], "")))
+
+
+def export_report(done: Exported) -> str:
+    """A short proof: what was found, what was checked, and with which command to check again."""
+    lines = [f"checkpoint {done.checkpoint}, step {done.step}, {done.files} files: {done.folder}"]
+    lines += [f"passed over {reason}" for reason in done.rejected]
+    if done.proof is None:
+        return "\n".join([*lines, "weights only, for inference: training cannot go on from them"])
+    lines += [f"checked with: {done.command}", f"  found step {done.proof['step']} of {done.proof['world']} ranks"]
+    lines += [f"  passed: {check}" for check in done.proof["checks"]]
+    if not done.proof["same_code"]:
+        lines.append("  the sources have changed since the run: that training goes on bit for bit is not claimed")
+    return "\n".join([*lines, "A digest detects change; it does not authenticate."])
 
 
 def _faults(faults: Sequence[Mapping[str, Any]]) -> Table:

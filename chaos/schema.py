@@ -36,6 +36,7 @@ class RunSettings(_Model):
     standbys: Index = 1
     threads_per_rank: Count | Literal["auto"] = "auto"
     prefetch_batches: Count = 8
+    read_tasks: Count = 1
     max_attempts: Count = 8
     hang_deadline_s: Seconds = 10.0
     survivor_deadline_s: Seconds = 5.0
@@ -43,6 +44,8 @@ class RunSettings(_Model):
     unavailable_deadline_s: Seconds = 10.0
     kill_suspects: bool = True
     fork_workers: bool = True
+    twin: bool = True
+    tolerance: Annotated[FiniteFloat, Field(ge=0)] = 0.0
 
 
 class AtSettings(_Model):

@@ -23,8 +23,9 @@ from trainers.workload import Workload
 def step_fingerprint(workload: Workload, progress: Progress) -> dict[str, str]:
     """Part → digest, of the state as it is now. Changes nothing and draws nothing."""
     optimizer, scheduler, scaler = workload.optimizer, workload.scheduler, workload.scaler
-    # In the order of their names: a restored optimizer keeps them in another one than one that made them itself.
-    moments = (state[key] for state in optimizer.state.values() for key in sorted(state))
+    # In the parameters' and the names' order: a restore makes the same state in another order.
+    states = (optimizer.state.get(parameter, {}) for parameter in workload.model.parameters())
+    moments = (state[key] for state in states for key in sorted(state))
     prints = {
         "model": _tensors(workload.model.parameters()),
         "optimizer": _tensors((m for m in moments if isinstance(m, torch.Tensor)), optimizer_rest(workload)),

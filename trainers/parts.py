@@ -14,7 +14,7 @@ from storage.digests import BulkDigest
 
 REPLICATED = ("model", "optimizer")
 PARTIAL = ("gradients", "accumulation")  # of a step that is not finished
-LOCAL = ("buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch", "rng.cuda", *PARTIAL)
+LOCAL = ("buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch", "rng.cuda")
 _PREFIX = {"model": "model/", "optimizer": "optimizer/", "buffers": "buffer/", "rng.torch": "rng/torch",
            "rng.cuda": "rng/cuda", "gradients": "gradient/", "accumulation": "accumulation/"}
 _NOT_ALWAYS = ("rng.cuda", *PARTIAL)

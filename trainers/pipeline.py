@@ -51,12 +51,16 @@ class Pipeline:
 
     def __init__(
         self, dataset: Dataset, plan: Plan, share: Share, *, first_step: int, last_step: int, prefetch: int,
-        attempt: int, points: KillPoints, lead: bool = False, first_microbatch: int = 0,
+        attempt: int, points: KillPoints, lead: bool = False, read_tasks: int = 1, first_microbatch: int = 0,
     ) -> None:
-        """Nothing is read before `start`. `lead`: the rank reads the first few steps itself."""
+        """Nothing is read before `start`. `lead`: the rank reads the first few steps itself.
+
+        read_tasks: how many of Ray Data's tasks read at once; more only pay where reading is what is slow.
+        """
         self._dataset, self._plan, self._share = dataset, plan, share
         self.start_at, self.first_step, self._last_step = (first_step, first_microbatch), first_step, last_step
         self._prefetch, self._attempt, self._points = prefetch, attempt, points
+        self._read_tasks = read_tasks
         self._ready: queue.Queue[Microbatch | BaseException] = queue.Queue(maxsize=max(1, prefetch))
         self._closed = threading.Event()
         self._started = time.monotonic()
@@ -153,7 +157,7 @@ class Pipeline:
             step, number = blocks[-1].first_step + blocks[-1].steps, number + len(blocks)
 
     def _stream(self, source: PlanSource, blocks: int) -> Iterator[Microbatch]:
-        data = ray.data.read_datasource(source, override_num_blocks=blocks, concurrency=2)
+        data = ray.data.read_datasource(source, override_num_blocks=blocks, concurrency=self._read_tasks)
         batches = iter(
             data.iter_batches(
                 batch_size=self._share.microbatch_rows, batch_format="pyarrow", prefetch_batches=self._prefetch

@@ -263,7 +263,7 @@ class Rank:
         self._pipeline = Pipeline(
             assignment.survey.dataset, assignment.survey.plan, self._share(assignment.rank), first_step=first_step,
             last_step=spec.steps, prefetch=spec.prefetch_batches, attempt=assignment.attempt, points=self._points,
-            lead=assignment.attempt > 0, first_microbatch=first_microbatch,
+            lead=assignment.attempt > 0, read_tasks=spec.read_tasks, first_microbatch=first_microbatch,
         )
         if assignment.attempt == 0:
             self._pipeline.start()  # nothing else is urgent yet; after a restart joining and loading come first

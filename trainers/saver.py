@@ -24,7 +24,7 @@ from storage.objects import LocalObjects, Reached
 from storage.shard import shard_header, write_ledger, write_shard
 from trainers.accumulation import Partial
 from trainers.errors import Interrupted
-from trainers.parts import LOCAL, is_replicated, part_digests
+from trainers.parts import LOCAL, PARTIAL, is_replicated, part_digests
 from trainers.reports import FileReport, SaveReport
 from trainers.staging import Snapshot, Staging
 from trainers.state import Progress
@@ -170,6 +170,6 @@ class Saver:
         local = {n: d for n, d in digests.items() if not is_replicated(n)}
         return SaveReport(
             identity.attempt, step, identity.rank, files, {n: d for n, d in digests.items() if is_replicated(n)}, local,
-            snapshot.texts["optimizer"], part_digests(LOCAL, local, snapshot.texts), self._history.head,
+            snapshot.texts["optimizer"], part_digests((*LOCAL, *PARTIAL), local, snapshot.texts), self._history.head,
             self._history.clock, order.microbatch,
         )

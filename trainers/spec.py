@@ -35,6 +35,7 @@ class TrainingSpec:
     standbys: int
     threads_per_rank: int
     prefetch_batches: int
+    read_tasks: int
     max_attempts: int
     hang_deadline_s: float
     survivor_deadline_s: float

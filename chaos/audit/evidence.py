@@ -199,10 +199,6 @@ class SegmentMeta:
     def start(self) -> Moment:
         return self.first_step, self.first_microbatch
 
-    @property
-    def end(self) -> Moment:
-        return self.step, self.microbatch
-
 
 @dataclass(frozen=True, eq=False)
 class Segment:
@@ -271,15 +267,30 @@ class Dataset:
     problem: str | None = None
 
 
+@dataclass(frozen=True)
+class TwinSeen:
+    """An uninterrupted run of the same experiment. place: relative to the run folder."""
+
+    place: str
+    log: Log
+    manifests: Mapping[str, ManifestSeen]
+    history: History
+    begun: RunBegun | None
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Everything that a check may look at. begun: the run's own facts, None if the history lost them."""
+    """Everything that a check may look at. begun: the run's own facts, None if the history lost them.
+
+    twins: none, one, or a second one that tells whether twins are equal at all.
+    """
 
     store: Store
     history: History
     begun: RunBegun | None
     plan: PlanSpec | None
     dataset: Dataset
+    twins: tuple[TwinSeen, ...] = ()
 
     @property
     def faults(self) -> tuple[Fault, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -116,6 +117,11 @@ class DataNamed:
 
 @dataclass(frozen=True)
 class RunBegun:
+    """training_digest: of what determines the numbers. platform: versions and processor. twin: whether one was wanted.
+
+    tolerance: how far a loss, a rate or a gradient's norm may be from the twin's, absolute; 0 for not a bit.
+    """
+
     run: str
     seed: int
     config_digest: str
@@ -127,5 +133,9 @@ class RunBegun:
     steps: int
     save_every: int
     keep: int
+    training_digest: str
+    platform: Mapping[str, str]
+    twin: bool
+    tolerance: float
     faults: tuple[Fault, ...]
     save_every_microbatches: int | None = None

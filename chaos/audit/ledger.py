@@ -215,7 +215,7 @@ def _whole_steps(segments: Sequence[Segment]) -> Iterator[tuple[SegmentMeta, int
                     continue  # the rest of it is lost or was never written: told elsewhere
                 ids = np.concatenate([before[1], ids])
             if meta.microbatch and step == meta.step:
-                unfinished[meta.rank] = (meta.end, ids)
+                unfinished[meta.rank] = ((meta.step, meta.microbatch), ids)
             else:
                 yield meta, step, ids
 

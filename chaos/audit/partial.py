@@ -118,7 +118,7 @@ def _consumed(evidence: Evidence, publish: Publish, rank: int) -> I64 | None:
         if seen is None or seen.segment is None or any(d.path == seen.path for d in damages(evidence, older)):
             return None
         segment = seen.segment
-        if segment.meta.end != expected:
+        if (segment.meta.step, segment.meta.microbatch) != expected:
             return None  # invariant 3 says what is wrong there
         rows = np.flatnonzero(segment.step == publish.step)
         rows = rows[np.lexsort((segment.position[rows], segment.microbatch[rows]))]

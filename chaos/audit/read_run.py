@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chaos.audit.evidence import Evidence
+from chaos.audit.evidence import Evidence, TwinSeen
 from chaos.audit.read_dataset import read_dataset
 from chaos.audit.read_history import read_history
-from chaos.audit.read_store import read_store
+from chaos.audit.read_store import read_published, read_store
 
 
 def read_evidence(run: Path, dataset: Path | None = None) -> Evidence:
@@ -18,4 +18,11 @@ def read_evidence(run: Path, dataset: Path | None = None) -> Evidence:
         dataset = Path(data.dataset.path)
     consumed = (seen.segment.sample_id for seen in store.files.values() if seen.segment is not None)
     seen = read_dataset(dataset, consumed)
-    return Evidence(store, history, begun, None if data is None else data.plan, seen)
+    twins = tuple(_twin(run, place) for place in ("twin", "twin-2") if (run / place).is_dir())
+    return Evidence(store, history, begun, None if data is None else data.plan, seen, twins)
+
+
+def _twin(run: Path, place: str) -> TwinSeen:
+    log, manifests = read_published(run / place / "store")
+    history, begun, _data = read_history(run / place / "history")
+    return TwinSeen(place, log, manifests, history, begun)

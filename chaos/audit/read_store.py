@@ -33,13 +33,21 @@ _KINDS: Mapping[str, type[Any]] = {"fence": Fence, "choose": Choose, "publish": 
 def read_store(store: Path) -> Store:
     """Everything in the store. Each file is read once."""
     present = frozenset(_walk(store))
-    manifests = {
-        seen.path.removeprefix("manifests/").removesuffix(".json"): seen
-        for seen in (_manifest(store, path) for path in sorted(present) if path.startswith("manifests/"))
-    }
-    log = _log(store, sorted(path for path in present if path.startswith("log/")))
+    log, manifests = read_published(store, present)
     named = _named_by(log, manifests)
     return Store(log, manifests, {f.path: f for f in _files(store, named, present)}, present)
+
+
+def read_published(
+    store: Path, present: frozenset[str] | None = None
+) -> tuple[Log, dict[str, ManifestSeen]]:
+    """The log and the manifests by name, without the files that they name."""
+    paths = sorted(frozenset(_walk(store)) if present is None else present)
+    manifests = {
+        seen.path.removeprefix("manifests/").removesuffix(".json"): seen
+        for seen in (_manifest(store, path) for path in paths if path.startswith("manifests/"))
+    }
+    return _log(store, [path for path in paths if path.startswith("log/")]), manifests
 
 
 def _walk(root: Path) -> Iterator[str]:

@@ -24,14 +24,25 @@ def unseen(evidence: Evidence) -> tuple[str, ...]:
     line = lineage(evidence.store.log.entries)
     manifests = [m for m in (manifest_of(evidence, publish) for publish in line) if m is not None]
     return (
-        "the trajectory was not compared with an uninterrupted twin: numbers that went wrong after a restore "
-        "are "
-        "invisible here",
+        *_twin(evidence),
         *_state(evidence, manifests),
         *_epochs(evidence),
         *_kills(evidence),
         *_store(evidence),
     )
+
+
+def _twin(evidence: Evidence) -> Iterator[str]:
+    if not evidence.twins:
+        yield (
+            "the trajectory was not compared with an uninterrupted twin: numbers that went wrong after a restore "
+            "are invisible here"
+        )
+    elif evidence.begun is not None and evidence.begun.tolerance:
+        yield (
+            f"a tolerance of {evidence.begun.tolerance:g} was stated: digests of the state were not compared with the "
+            "twin's, and what moves loss, rate and norm by less is invisible here"
+        )
 
 
 def _state(evidence: Evidence, manifests: Sequence[Manifest]) -> Iterator[str]:

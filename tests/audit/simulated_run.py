@@ -46,6 +46,8 @@ class Settings:
     optimizer: str = "adam"
     constant_rate: bool = False
     generators_advance: bool = True
+    twin: bool = False
+    tolerance: float = 0.0
     faults: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -135,6 +137,7 @@ class Simulation:
         )
         self.say(
             self.supervisor, "run", run=RUN, seed=s.seed, config_digest="sha256:c", code_version="1",
+            training_digest="sha256:t", platform={"torch": "2"}, twin=s.twin, tolerance=s.tolerance,
             reproduce="killpoint run", workload="w", ranks=s.ranks, microbatches=s.microbatches,
             global_batch=s.global_batch, steps=s.steps, save_every=s.save_every, keep=s.keep, faults=s.faults,
             save_every_microbatches=s.save_every_microbatches,

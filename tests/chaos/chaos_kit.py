@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import chaos.run
+import chaos.life
 from storage.errors import Fenced
 from trainers.errors import GaveUp
 from trainers.events import AttemptStarted, Chosen, DeathDetected, Finished, StepDone
@@ -130,21 +130,21 @@ def install(behaviour: str = "finish", verdict: str = "valid") -> None:
     vars(supervisor)["Supervisor"] = type("Supervisor", (FakeSupervisor,), {"behaviour": behaviour})
     vars(audit)["audit_run"] = lambda folder, dataset=None: FakeVerdict(folder, verdict)
     sys.modules["trainers.supervisor"], sys.modules["chaos.audit"] = supervisor, audit
-    chaos.run.ray_cluster = _no_cluster  # type: ignore[assignment]
-    vars(chaos.run)["ForkServer"] = NoForkServer
+    chaos.life.ray_cluster = _no_cluster  # type: ignore[assignment]
+    vars(chaos.life)["ForkServer"] = NoForkServer
 
 
 @contextmanager
 def uninstalled() -> Iterator[None]:
     """Whatever is put in place in the block is gone after it."""
-    names, cluster = ("trainers.supervisor", "chaos.audit"), chaos.run.ray_cluster
+    names, cluster = ("trainers.supervisor", "chaos.audit"), chaos.life.ray_cluster
     before = {name: sys.modules[name] for name in names if name in sys.modules}
-    fork_server = vars(chaos.run)["ForkServer"]
+    fork_server = vars(chaos.life)["ForkServer"]
     CLOSED.clear()
     try:
         yield
     finally:
-        chaos.run.ray_cluster, vars(chaos.run)["ForkServer"] = cluster, fork_server
+        chaos.life.ray_cluster, vars(chaos.life)["ForkServer"] = cluster, fork_server
         for name in names:
             sys.modules.pop(name, None)
         sys.modules.update(before)

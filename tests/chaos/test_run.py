@@ -27,7 +27,7 @@ from trainers.events import Event
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = """\
-run: {workload: tiny, ranks: 2, global_batch: 16, microbatches: 2, steps: 10, save_every: 4, seed: 5}
+run: {workload: tiny, ranks: 2, global_batch: 16, microbatches: 2, steps: 10, save_every: 4, seed: 5, twin: false}
 faults:
   - at: {rank: 1, point: step.end, hit: 4}
     gate: {role: committer, point: publish.before}

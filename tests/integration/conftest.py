@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import ray
 import yaml
-from run_kit import TINY
+from run_kit import TINY, kill
 
 from chaos.cluster import silence_worker_deaths
 from chaos.experiment import parse_experiment
@@ -24,18 +24,30 @@ Run = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[str]:
-    """A local Ray with room for a run of four ranks, its workers forked; its address."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A local Ray with room for a run of four ranks, its workers forked; its address. Caches are the session's own."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     silence_worker_deaths()
     with ForkServer() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv(FORKSERVER_ENV, str(server.path))
         context = ray.init(
             address="local", num_cpus=7, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
         )
         yield context.address_info["gcs_address"]
         ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def original(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run, killed twice, with its twin, judged valid. Shared: copy it before changing anything."""
+    folder = tmp_path_factory.mktemp("original")
+    faults = [kill("microbatch.backward", 15, rank=1), kill("shard.half", 2, attempt=1, rank=0)]
+    text = yaml.safe_dump({"run": {**TINY, "keep": 2, "twin": True}, "faults": faults})
+    outcome = run_experiment(parse_experiment(text, folder / "experiment.yaml"), folder / "run")
+    assert outcome.verdict["verdict"] == "valid", outcome.verdict
+    return outcome.folder
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from storage.objects import LocalObjects
 
 TINY = {
     "workload": "tiny", "seed": 3, "ranks": 2, "global_batch": 16, "microbatches": 2, "steps": 20, "save_every": 3,
-    "keep": 3, "standbys": 1,
+    "keep": 3, "standbys": 1, "twin": False,
 }
 
 

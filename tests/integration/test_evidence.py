@@ -10,25 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import yaml
 from reseal import rewrite_ledger
-from run_kit import TINY, kill
 
 from chaos.audit import audit_run
-from chaos.experiment import parse_experiment
-from chaos.run import run_experiment
-
-FAULTS = [kill("microbatch.backward", 15, rank=1), kill("shard.half", 2, attempt=1, rank=0)]
-
-
-@pytest.fixture(scope="session")
-def original(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real run, killed twice, judged valid."""
-    folder = tmp_path_factory.mktemp("evidence")
-    text = yaml.safe_dump({"run": {**TINY, "keep": 2}, "faults": FAULTS})
-    outcome = run_experiment(parse_experiment(text, folder / "experiment.yaml"), folder / "run")
-    assert outcome.verdict["verdict"] == "valid", outcome.verdict
-    return outcome.folder
 
 
 @pytest.fixture

@@ -1,23 +1,106 @@
-"""Fingerprints of a step: the same for the same state, however it came about."""
+"""A step's fingerprint: the same for the same state however it came about, another for any other state."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+
+import numpy as np
 import pytest
-from state_kit import WORKLOADS, captured, step
+import state_kit as kit
+import torch
 
 from trainers.fingerprint import step_fingerprint
-from trainers.state import Progress, restore
+from trainers.parts import LOCAL, REPLICATED
+from trainers.state import Progress, json_parts, local_tensors, replicated_tensors, restore
+from trainers.workload import Workload
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+def _trained(name: str, steps: int = 3) -> tuple[Workload, Progress]:
+    workload, progress = kit.WORKLOADS[name](), Progress()
+    for _ in range(steps):
+        kit.step(workload, progress)
+    return workload, progress
+
+
+@pytest.mark.parametrize("name", kit.WORKLOADS)
 def test_a_restored_state_has_the_fingerprint_of_the_one_that_was_saved(name: str) -> None:
-    workload, progress = WORKLOADS[name](), Progress()
-    for _ in range(3):
-        step(workload, progress)
-    expected = step_fingerprint(workload, progress)
-    tensors, texts = captured(workload, progress)
-    fresh = WORKLOADS[name]()
-    by_name = {key: tensors[key] for key in sorted(tensors)}  # the order in which a shard has them
-    assert step_fingerprint(fresh, restore(fresh, by_name, texts)) == expected
-    step(workload, progress)
-    assert step_fingerprint(workload, progress)["optimizer"] != expected["optimizer"] or name == "plain_sgd"
+    workload, progress = _trained(name)
+    before = step_fingerprint(workload, progress)
+    tensors = {n: t.clone() for n, t in {**replicated_tensors(workload), **local_tensors(workload)}.items()}
+    texts = json_parts(workload, progress)
+    kit.step(workload, progress)
+    assert step_fingerprint(workload, progress) != before
+    fresh = kit.WORKLOADS[name]()
+    again = restore(fresh, dict(reversed(tensors.items())), texts)
+    assert step_fingerprint(fresh, again) == before
+
+
+def test_taking_it_changes_nothing() -> None:
+    workload, progress = _trained("amsgrad_scaler")
+    first = step_fingerprint(workload, progress)
+    assert step_fingerprint(workload, progress) == first
+    assert set(first) == {*REPLICATED, *LOCAL} - {"rng.cuda"}
+
+
+def _nudge(workload: Workload, _progress: Progress) -> None:
+    with torch.no_grad():
+        parameter = next(workload.model.parameters())
+        parameter.view(torch.int32)[0, 0] ^= 1
+
+
+def _moment(workload: Workload, _progress: Progress) -> None:
+    next(iter(workload.optimizer.state.values()))["exp_avg"].view(-1)[0] += 1
+
+
+def _rate(workload: Workload, _progress: Progress) -> None:
+    workload.optimizer.param_groups[0]["lr"] *= 2
+
+
+def _scale(workload: Workload, _progress: Progress) -> None:
+    assert workload.scaler is not None
+    workload.scaler.update(4.0)
+
+
+def _schedule(workload: Workload, _progress: Progress) -> None:
+    assert workload.scheduler is not None
+    workload.scheduler.last_epoch += 1
+
+
+def _advance(_workload: Workload, progress: Progress) -> None:
+    progress.cursor += 1
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (_nudge, "model"),
+        (_moment, "optimizer"),
+        (_rate, "optimizer"),
+        (_scale, "scaler"),
+        (_schedule, "scheduler"),
+        (_advance, "progress"),
+        (lambda workload, _progress: next(workload.model.buffers()).add_(1), "buffers"),
+        (lambda *_: random.random(), "rng.python"),
+        (lambda *_: random.gauss(), "rng.python"),
+        (lambda *_: np.random.rand(), "rng.numpy"),
+        (lambda *_: torch.rand(1), "rng.torch"),
+    ],
+)
+def test_one_change_shows_in_its_part_and_in_no_other(
+    change: Callable[[Workload, Progress], object], part: str
+) -> None:
+    workload, progress = _trained("amsgrad_scaler")
+    before = step_fingerprint(workload, progress)
+    change(workload, progress)
+    after = step_fingerprint(workload, progress)
+    assert [name for name in before if before[name] != after[name]] == [part]
+
+
+def test_any_layout_and_type_is_read_by_value() -> None:
+    model = torch.nn.ParameterList([torch.ones(2, 3).T, torch.zeros((), dtype=torch.bfloat16), torch.zeros(0)])
+    workload = Workload(model, torch.optim.SGD(model.parameters(), 0.1), kit.squared_error, kit.Path("nowhere"))
+    before = step_fingerprint(workload, Progress())["model"]
+    with torch.no_grad():
+        model[1].add_(1)
+    assert step_fingerprint(workload, Progress())["model"] != before

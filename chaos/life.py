@@ -1,0 +1,157 @@
+"""One life of a supervisor: its history from the first event to the last, and the training in between.
+
+Serves invariant 10: what was planned is recorded before anything can happen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, TypeAlias
+
+from chaos.cluster import owns_ray, ray_cluster, stdout_on_stderr
+from chaos.controller import Controller
+from chaos.errors import ChaosError
+from chaos.experiment import Experiment
+from chaos.faults import InjectedFault
+from chaos.forkclient import FORKSERVER_ENV
+from chaos.forkserver import ForkServer
+from chaos.interrupts import Interrupts
+from chaos.launcher import py_executable
+from chaos.runfolder import HISTORY, heads
+from chaos.striker import Striker
+from storage.errors import Fenced, StorageError
+from storage.history import History
+from trainers.errors import TrainingError
+from trainers.events import AttemptStarted, Event, Log
+from trainers.spec import TrainingSpec
+
+Notify: TypeAlias = Callable[[Event], None]
+_HELPERS = 2  # CPUs beside ranks and standbys: Ray Data's tasks
+
+
+class Place:
+    """Where lives are led, one after another: a fork server and Ray, started by the first, ended by `close`."""
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        self.interrupts = interrupts
+        self._stack = ExitStack()
+        self._environment: dict[str, str] | None = None
+
+    def enter(self, cpus: int, fork_workers: bool) -> dict[str, str]:
+        """Starts what is not there yet; the variables that workers need. Raises RayUnreachable."""
+        if self._environment is None:
+            environment = _fork_server(fork_workers, self._stack)
+            self._stack.enter_context(ray_cluster(cpus, self.interrupts))
+            self._environment = environment
+        return self._environment
+
+    def __enter__(self) -> Place:
+        self._stack.enter_context(stdout_on_stderr())
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._stack.__exit__(*exc)
+
+
+class Life:
+    """Trains one run until its target or the supervisor's end."""
+
+    def __init__(
+        self, experiment: Experiment, spec: TrainingSpec, place: Place, notify: Notify, record: bool = False
+    ) -> None:
+        self._experiment, self._spec, self._watcher, self._record = experiment, spec, notify, record
+        self._place, self._interrupts = place, place.interrupts
+        self.began = False
+
+    def lead(self, event: str, facts: Mapping[str, Any]) -> str | None:
+        """Records `event`, trains, closes the history. None when the target was reached, else why it was not.
+
+        Raises what was Fenced: then another supervisor has the run, and there is nothing to judge.
+        """
+        history = History.open(self._spec.folder / HISTORY, "supervisor", self._spec.run)
+        history.record(event, **facts)
+        failure = self._train(history)
+        with self._interrupts.held_off():
+            return self._close(history) or failure
+
+    def _train(self, history: History) -> str | None:
+        try:
+            with ExitStack() as stack:
+                self._supervise(history, stack)
+            return None
+        except KeyboardInterrupt:
+            number = self._interrupts.signal
+            name = "an interrupt" if number is None else number.name
+            history.record("gave_up", reason=f"interrupted by {name}")
+            return f"interrupted by {name}; go on with: killpoint run --resume {self._spec.folder}"
+        except (TrainingError, StorageError, ChaosError, InjectedFault) as error:
+            if _was_fenced(error):
+                history.close()
+                raise
+            if isinstance(error, InjectedFault):  # struck in the supervisor itself; the rest it has recorded
+                history.record("gave_up", reason=str(error))
+            return str(error)
+
+    def _supervise(self, history: History, stack: ExitStack) -> None:
+        spec, faults = self._spec, self._experiment.faults
+        environment = self._place.enter(spec.ranks + spec.standbys + _HELPERS, self._experiment.run.fork_workers)
+        from trainers.supervisor import Supervisor  # imports torch
+
+        deadline_s = self._experiment.gate_deadline_s
+        striker = Striker(spec.run, spec.folder, faults, self._record, deadline_s)
+        controller = Controller(
+            spec.run, spec.folder, faults, deadline_s, log=lambda text: self._notify(Log(text))
+        )
+
+        def notify(event: Event) -> None:
+            controller.notify(event)
+            self._notify(event)
+
+        supervisor = Supervisor(
+            spec, points=striker, notify=notify, history=history, py_executable=py_executable(),
+            environment=environment,
+        )  # fmt: skip
+        stack.callback(self._end, supervisor.close, striker)
+        stack.enter_context(controller)
+        supervisor.run()
+
+    def _notify(self, event: Event) -> None:
+        self.began = self.began or isinstance(event, AttemptStarted)
+        self._watcher(event)
+
+    def _end(self, close: Callable[[], None], striker: Striker) -> None:
+        with self._interrupts.held_off():
+            close()
+            striker.flush()
+
+    def _close(self, history: History) -> str | None:
+        """Ends the supervisor's history with the heads of all others, so that a later cut shows."""
+        try:
+            history.close(heads=[head.as_dict() for head in heads(self._spec.folder, without=history.name)])
+        except StorageError as error:
+            return str(error)
+        return None
+
+
+def _fork_server(wanted: bool, stack: ExitStack) -> dict[str, str]:
+    """Variables that tell launchers where the fork server is, which imports while Ray starts; empty for nowhere.
+
+    One is started only along with a Ray of this command's own: its workers end with it, and on any other cluster they
+    must outlive a supervisor that is killed. Whoever owns that cluster may name a server that lasts as long.
+    """
+    given = os.environ.get(FORKSERVER_ENV, "")
+    if not wanted or given:
+        return {FORKSERVER_ENV: given if wanted else ""}
+    if owns_ray():
+        return stack.enter_context(ForkServer()).environment
+    return {FORKSERVER_ENV: ""}
+
+
+def _was_fenced(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, Fenced):
+            return True
+        error = error.__cause__
+    return False

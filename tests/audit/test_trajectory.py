@@ -1,0 +1,203 @@
+"""Invariant 5: what differs from the twin is found and named, and what only looks like a twin proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judging import Judge
+from simulated_run import Edit, Settings, Simulation, two_kills
+
+from chaos.audit import audit_run
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def with_twin(folder: Path, edit: Edit | None = None, twin_edit: Edit | None = None, **settings: Any) -> Path:
+    """A run with two kills, and its twin inside."""
+    wanted = {"twin": True, **settings}
+    two_kills(folder, edit or _as_it_is, **wanted)
+    twin(folder / "twin", twin_edit or _as_it_is, **wanted)
+    return folder
+
+
+def twin(folder: Path, edit: Edit, **settings: Any) -> None:
+    sim = Simulation(folder, Settings(**{**settings, "twin": False}), edit)
+    sim.start()
+    sim.train(sim.set.steps)
+    sim.finish()
+
+
+def _as_it_is(kind: str, thing: Any) -> None:
+    del kind, thing
+
+
+def at_step(step: int, rank: int, attempt: int, change: Change) -> Edit:
+    def edit(kind: str, thing: Any) -> None:
+        if kind != "event" or thing["event"] != "step":
+            return
+        if (thing["step"], thing["rank"], thing["attempt"]) == (step, rank, attempt):
+            change(thing)
+
+    return edit
+
+
+def test_a_run_that_equals_its_twin_is_valid(tmp_path: Path, judged: Judge) -> None:
+    folder = with_twin(tmp_path / "run")
+    judged(folder, 5, "valid")
+    verdict = audit_run(folder)
+    assert verdict.verdict == "valid"
+    assert not [line for line in verdict.unseen if "twin" in line]
+
+
+def test_without_a_wanted_twin_nothing_is_known(tmp_path: Path, judged: Judge) -> None:
+    two_kills(tmp_path / "run", twin=True)
+    judged(tmp_path / "run", 5, "unknown", "the twin is missing")
+
+
+def test_where_none_was_wanted_nothing_is_judged(tmp_path: Path, judged: Judge) -> None:
+    two_kills(tmp_path / "run")
+    judged(tmp_path / "run", 5, "not_judged")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda e: e.update(loss=(0.75).hex()), ["loss (0.75, twin 0.125)"]),
+        (lambda e: e.update(loss="nan"), ["loss (nan, twin 0.125)"]),
+        (lambda e: e.update(lr=[(0.5).hex()]), ["learning rate (0.5, twin"]),
+        (lambda e: e.update(lr=[]), ["number of learning rates"]),
+        (lambda e: e.update(gradient_norm="inf"), ["gradient norm (inf, twin 7.5)"]),
+        (lambda e: e["state"].update(optimizer="0" * 16), ["optimizer"]),
+        (lambda e: e["state"].pop("rng.torch"), ["rng.torch"]),
+        (lambda e: e["state"].update(other="0" * 16), ["other"]),
+        (lambda e: e.update(skipped=True), ["skipped"]),
+        (lambda e: e.update(samples_seen=1), ["samples seen"]),
+    ],
+)
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_any_field_of_any_attempt_is_compared(
+    tmp_path: Path, judged: Judge, change: Change, words: list[str], attempt: int
+) -> None:
+    folder = with_twin(tmp_path / "run", at_step(8, 1, attempt, change))
+    judged(folder, 5, "invalid", f"attempt {attempt}, step 8, rank 1: not the twin's", *words)
+
+
+def test_the_witness_is_the_first_difference(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "step" and thing["attempt"] == 2 and thing["step"] >= 9:
+            thing["state"]["model"] = f"{thing['step']:016d}"
+
+    witness = judged(with_twin(tmp_path / "run", edit), 5, "invalid", "attempt 2, step 9, rank 0", "model")
+    assert "step 10" not in witness
+
+
+def test_what_was_restored_is_compared_before_the_first_update(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "restored" and thing.get("rank") == 0 and thing["attempt"] == 1:
+            thing["state"]["rng.numpy"] = "0" * 16
+
+    judged(with_twin(tmp_path / "run", edit), 5, "invalid", "rng.numpy as restored", "attempt 1, step 4, rank 0")
+
+
+def test_numbers_that_are_not_finite_fail_even_if_the_twin_has_them(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "step" and thing["step"] == 9:
+            thing["loss"] = "nan"
+
+    judged(with_twin(tmp_path / "run", edit, edit), 5, "invalid", "finite loss (nan)")
+
+
+def test_an_overflow_that_was_skipped_is_no_failure(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "step" and thing["step"] == 9:
+            thing.update(gradient_norm="inf", skipped=True)
+
+    judged(with_twin(tmp_path / "run", edit, edit), 5, "valid")
+
+
+@pytest.mark.parametrize(("by", "judgement"), [(1e-9, "valid"), (1e-3, "invalid")])
+def test_a_stated_tolerance(tmp_path: Path, judged: Judge, by: float, judgement: str) -> None:
+    def change(event: dict[str, Any]) -> None:
+        event["loss"] = (float.fromhex(event["loss"]) + by).hex()
+        event["state"]["model"] = "0" * 16
+
+    folder = with_twin(tmp_path / "run", at_step(8, 1, 2, change), tolerance=1e-6)
+    judged(folder, 5, judgement)
+    assert any("tolerance of 1e-06" in line for line in audit_run(folder).unseen)
+
+
+def test_samples_are_exact_under_any_tolerance(tmp_path: Path, judged: Judge) -> None:
+    folder = with_twin(tmp_path / "run", at_step(8, 1, 2, lambda e: e.update(ids="xxh3-128:0")), tolerance=1e9)
+    judged(folder, 5, "invalid", "samples")
+
+
+def test_a_checkpoint_is_compared_part_by_part(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "manifest" and thing["step"] == 4:
+            thing["ranks"][1]["parts"]["progress"] = "xxh3-128:0"
+
+    judged(with_twin(tmp_path / "run", None, edit), 5, "invalid", "checkpoint s00000004-a0000", "progress of rank 1")
+
+
+def test_two_twins_that_differ_prove_nothing(tmp_path: Path, judged: Judge) -> None:
+    folder = with_twin(tmp_path / "run", at_step(8, 1, 2, lambda e: e.update(loss=(0.75).hex())))
+    twin(folder / "twin-2", at_step(3, 0, 0, lambda e: e.update(loss=(0.5).hex())))
+    judged(folder, 5, "unknown", "not deterministic", "step 3, rank 0")
+
+
+def test_a_second_twin_that_equals_the_first_makes_the_run_wrong(tmp_path: Path, judged: Judge) -> None:
+    folder = with_twin(tmp_path / "run", at_step(8, 1, 2, lambda e: e.update(loss=(0.75).hex())))
+    twin(folder / "twin-2", _as_it_is)
+    judged(folder, 5, "invalid", "attempt 2, step 8, rank 1")
+
+
+def _interrupted(folder: Path) -> None:
+    two_kills(folder)
+
+
+def _of_another_seed(folder: Path) -> None:
+    twin(folder, _as_it_is, seed=99)
+
+
+def _on_another_processor(folder: Path) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "run":
+            thing["platform"] = {"torch": "3"}
+
+    twin(folder, edit)
+
+
+def _of_other_code(folder: Path) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "manifest":
+            thing["fingerprints"]["code"] = "e"
+
+    twin(folder, edit)
+
+
+def _too_short(folder: Path) -> None:
+    twin(folder, _as_it_is)
+    worker = next((folder / "history").glob("worker-*.jsonl"))
+    lines = worker.read_bytes().splitlines(keepends=True)
+    worker.write_bytes(b"".join(lines[:-3]))
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (_interrupted, "interrupted"),
+        (_of_another_seed, "of another seed"),
+        (_on_another_processor, "of another platform"),
+        (_of_other_code, "another dataset, plan, configuration or code"),
+        (_too_short, "is not what its supervisor saw"),
+    ],
+)
+def test_what_only_looks_like_a_twin_proves_nothing(
+    tmp_path: Path, judged: Judge, make: Callable[[Path], None], word: str
+) -> None:
+    two_kills(tmp_path / "run", twin=True)
+    make(tmp_path / "run" / "twin")
+    judged(tmp_path / "run", 5, "unknown", "twin", word)
