@@ -54,6 +54,7 @@ class TrainingSpec:
     precision: Precision = "fp32"
     non_finite: Policy = "stop"
     keep_best: bool = False
+    save_every_microbatches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Candidate:
     digest: str
     step: int
     manifest: bytes
+    microbatch: int = 0
 
 
 def code_digest(workload_files: Sequence[Path]) -> str:

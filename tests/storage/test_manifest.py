@@ -47,7 +47,7 @@ def test_names() -> None:
     assert shard_path(name, 3) == "shards/s00000007-a0000-r0003.safetensors"
     assert ledger_path(name, 3) == "ledger/s00000007-a0000-r0003.arrow"
     for place in ((0, 0), (7, 3), (123456789, 12345)):
-        assert parse_checkpoint_name(checkpoint_name(*place)) == place
+        assert parse_checkpoint_name(checkpoint_name(*place)) == (*place, 0)
 
 
 @pytest.mark.parametrize(
