@@ -323,3 +323,44 @@ def test_retention_keeps_the_newest_two_whatever_their_kind(tmp_path: Path, judg
     sim.retire(["s00000004-m0002-a0000"])
     sim.recover()
     judged(to_the_end(sim), 7, "invalid", "retired s00000004-m0002-a0000, at that time a checkpoint that is needed")
+
+
+# -- same trajectory
+
+
+def beside_twin(tmp_path: Path, edit: Edit = lambda kind, thing: None, **twins: Any) -> Path:
+    """A run killed inside a step, and its twin inside the folder. twins: settings that only the twin has."""
+    folder = recovered(tmp_path, edit, twin=True)
+    twin = Simulation(folder / "twin", Settings(**{**LINE, **twins}))
+    twin.start()
+    to_the_end(twin)
+    return folder
+
+
+@pytest.mark.parametrize("every", [None, 1, 3])
+def test_a_start_inside_a_step_is_compared_in_what_updates_alone_change(
+    tmp_path: Path, judged: Judge, every: int | None
+) -> None:
+    """Its generators are ahead of the twin's at the step's end. The twin may have been saved at other moments."""
+    judged(beside_twin(tmp_path, save_every_microbatches=every), 5, "valid")
+
+
+def test_a_start_inside_a_step_with_another_optimizer(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "restored" and thing["attempt"] == 1 and thing.get("rank") == 1:
+            thing["state"]["optimizer"] = "0" * 16
+
+    judged(beside_twin(tmp_path, edit), 5, "invalid", "attempt 1, step 4, rank 1: not the twin's optimizer as restored")
+
+
+def test_partial_gradients_are_compared_where_the_twin_was_saved_at_the_same_moment(
+    tmp_path: Path, judged: Judge
+) -> None:
+    moment = at(4, 3)
+
+    def edit(kind: str, thing: Any) -> None:
+        if moment(kind, thing):
+            _next_gradients(thing)
+
+    judged(beside_twin(tmp_path, edit), 5, "invalid", "checkpoint s00000004-m0003-a0000: not the twin's gradients of "
+           "rank 0")  # fmt: skip
