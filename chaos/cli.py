@@ -1,4 +1,4 @@
-"""The command line: `killpoint run | audit | points | version`.
+"""The command line: `killpoint run | audit | diff | export | points | lab | version`, exit statuses in each `--help`.
 
 Exit status 0 valid, 1 invalid, 2 could not judge. Results go to standard output, all else to standard error.
 Ray and torch are imported by the commands that train, never by `audit` or `version`.
@@ -6,9 +6,7 @@ Ray and torch are imported by the commands that train, never by `audit` or `vers
 
 from __future__ import annotations
 
-import json
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,13 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chaos.labs.cli import app as labs
+from chaos.shell import EXIT_UNJUDGED, JsonOption, QuietOption
+from chaos.shell import complain as _complain
+from chaos.shell import errors_reported as _errors_reported
+from chaos.shell import print_json as _print_json
+
 if TYPE_CHECKING:
     from chaos.experiment import Experiment
     from chaos.passages import PassageCount
     from chaos.run import Notify, Outcome
 
 EXIT_STATUS = {"valid": 0, "invalid": 1, "unknown": 2}
-EXIT_UNJUDGED = 2
 
 app = typer.Typer(
     name="killpoint",
@@ -33,22 +36,36 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Kills training on Ray at chosen points, watches it recover, and audits what is on disk.",
 )
+app.add_typer(labs)
+_STATUSES = "Exit status: 0 valid, 1 invalid, 2 could not judge."
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(metavar="[EXPERIMENT]", help="experiment file; without it the default one")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON and nothing else on standard output")]
 OutputOption = Annotated[Path | None, typer.Option(help="new folder for the run; otherwise one below runs/")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="show no progress")]
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
+def killpoint(
+    show_version: Annotated[bool, typer.Option("--version", is_eager=True, help="print the release and exit")] = False,
+) -> None:
+    """Kills training on Ray at chosen points, watches it recover, and audits what is on disk."""
+    if show_version:
+        from trainers.spec import VERSION
+
+        print(f"killpoint {VERSION}")
+        raise typer.Exit
+
+
+@app.command(epilog=f"Example: killpoint run experiment.yaml --output out. {_STATUSES}")
 def run(
     experiment: ExperimentArgument = None,
     output: OutputOption = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="go on with this run, whose supervisor is gone")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="takes the place of the file's seed")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="takes the place of the file's seed")
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -64,13 +81,15 @@ def run(
         _finish(outcome, as_json)
 
 
-@app.command()
+@app.command(epilog=f"Example: killpoint audit runs/20260304T050607Z-bytelm --json. {_STATUSES}")
 def audit(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run")],
     dataset: Annotated[Path | None, typer.Option(metavar="DIR", help="the dataset, if it has moved")] = None,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Judge a run by what is on disk, at any later time, without Ray."""
+    del quiet  # there is no progress to show; accepted, so that scripts can give it to every command
     with _errors_reported():
         from chaos.errors import NotARun
 
@@ -83,7 +102,33 @@ def audit(
         raise typer.Exit(EXIT_STATUS.get(verdict["verdict"], EXIT_UNJUDGED))
 
 
-@app.command()
+@app.command(epilog="Example: killpoint diff runs/a/twin runs/a. Exit status: 0 equal, 1 different, 2 could not.")
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="a run, a trace.json or its folder, or RUN:CHECKPOINT")],
+    b: Annotated[str, typer.Argument(metavar="B", help="what to hold against A, of the same kind")],
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Say where two runs, or two checkpoints, first differ, by how much, and what explains it.
+
+    Exit status: 0 no difference, 1 different, 2 could not compare.
+    """
+    with _errors_reported():
+        from chaos.diff.command import diff as compare
+        from chaos.diff.report import render
+        from chaos.progress import status
+        from chaos.report import print_results
+
+        with status(quiet) as say:
+            result = compare(a, b, say)
+        if as_json:
+            _print_json(result.report)
+        else:
+            print_results(render(result.report))
+        raise typer.Exit(result.exit_status)
+
+
+@app.command(epilog="Example: killpoint points --record experiment.yaml. Exit status: 0 done, 2 could not.")
 def points(
     experiment: ExperimentArgument = None,
     record: Annotated[
@@ -96,7 +141,7 @@ def points(
     """List the kill points, or count how often a run passes each."""
     with _errors_reported():
         from chaos.points import CATALOGUE
-        from chaos.report import render_points, results_console
+        from chaos.report import print_results, render_points
 
         counts: tuple[PassageCount, ...] = ()
         if record:
@@ -112,16 +157,16 @@ def points(
                         "group": point.group,
                         "roles": [role.value for role in point.roles],
                         "description": point.description,
-                        "passages": [count.to_json() for count in counts if count.point == point.name],
+                        "passages": [c.to_json() for c in counts if c.point == point.name] if point.counted else None,
                     }
                     for point in CATALOGUE.values()
                 ]
             )
         else:
-            results_console().print(render_points(CATALOGUE.values(), counts, recorded=record))
+            print_results(render_points(CATALOGUE.values(), counts, recorded=record))
 
 
-@app.command()
+@app.command(epilog="Example: killpoint export runs/a copy. Exit status: 0 done and proven, 2 could not.")
 def export(
     run_or_store: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run, or its store")],
     destination: Annotated[Path, typer.Argument(metavar="DEST", help="new folder for the copy")],
@@ -134,22 +179,25 @@ def export(
     """Copy the newest verified checkpoint, and prove that a fresh process can load the copy."""
     with _errors_reported():
         from chaos.export import export as export_checkpoint
-        from chaos.report import export_report
+        from chaos.export import proof_text
 
         done = export_checkpoint(run_or_store, destination, step=step, weights=weights)
         if as_json:
             _print_json({**asdict(done), "folder": str(done.folder)})
         else:
-            print(export_report(done))
+            print(proof_text(done))
 
 
-@app.command()
-def version() -> None:
+@app.command(epilog="Example: killpoint version --json. Exit status: 0.")
+def version(as_json: JsonOption = False) -> None:
     """Print release and digest of the sources."""
     with _errors_reported():
         from trainers.spec import VERSION, code_digest
 
-        print(f"killpoint {VERSION} {code_digest([])}")
+        if as_json:
+            _print_json({"version": VERSION, "code_digest": code_digest([])})
+        else:
+            print(f"killpoint {VERSION} {code_digest([])}")
 
 
 def main() -> None:
@@ -171,9 +219,15 @@ def _start(path: Path | None, output: Path | None, seed: int | None, quiet: bool
 
 
 def _resume(folder: Path, quiet: bool) -> Outcome:
-    from chaos.run import find_resumable, resume_experiment
+    from chaos.errors import RunFinished
+    from chaos.run import Outcome, find_resumable, judge, resume_experiment
 
-    found = find_resumable(folder)
+    try:
+        found = find_resumable(folder)
+    except RunFinished:
+        if not quiet:
+            print(f"{folder}: has reached its target already, so it is only judged", file=sys.stderr)
+        return Outcome(folder, judge(folder, None))
     with _progress(found.experiment, folder, quiet) as notify:
         return resume_experiment(found, notify=notify)
 
@@ -216,6 +270,10 @@ def _finish(outcome: Outcome, as_json: bool) -> None:
         _complain(outcome.failure)
     if outcome.began or as_json:
         _print_verdict(outcome.verdict, outcome.folder, as_json)
+    else:
+        from chaos.report import print_results, render_end
+
+        print_results(render_end(outcome.verdict, outcome.folder))
     raise typer.Exit(outcome.exit_status)
 
 
@@ -223,42 +281,9 @@ def _print_verdict(verdict: Mapping[str, Any], folder: Path, as_json: bool) -> N
     if as_json:
         _print_json(verdict)
         return
-    from chaos.report import read_choices, render, results_console
+    from chaos.report import print_results, read_choices, render
 
-    results_console().print(render(verdict, read_choices(folder), folder))
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=1, sort_keys=True))
-
-
-def _complain(text: str) -> None:
-    print(f"killpoint: {text}", file=sys.stderr)
-
-
-@contextmanager
-def _errors_reported() -> Iterator[None]:
-    """Every failure ends with status 2: 1 says that a run was judged invalid, and Python's default is 1."""
-    from chaos.errors import ChaosError
-    from storage.errors import StorageError
-    from trainers.errors import TrainingError
-
-    try:
-        yield
-    except (ChaosError, StorageError, TrainingError) as error:
-        _complain(str(error))
-    except OSError as error:
-        _complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
-    except KeyboardInterrupt:
-        _complain("interrupted")
-    except (typer.Exit, typer.BadParameter):
-        raise
-    except Exception:
-        traceback.print_exc()
-        _complain("this is a defect of killpoint, not a verdict")
-    else:
-        return
-    raise typer.Exit(EXIT_UNJUDGED)
+    print_results(render(verdict, read_choices(folder), folder))
 
 
 if __name__ == "__main__":

@@ -4,15 +4,20 @@ ChaosError
 ├── ExperimentError          the experiment file is wrong; names file, line and field
 │   └── UnknownPoint         a kill point that does not exist; names the nearest
 ├── OutputExists             the folder for a new run is already there; nothing was overwritten
+├── CannotCreate             the folder for a new run cannot be created where it was asked for
 ├── NotARun                  a folder that was given as a run is none
-├── RunFinished              --resume of a run that has reached its target
+├── RunFinished              a run that has reached its target: there is nothing left to do but to judge it
+├── RunChanged               --resume of a run whose code, dataset or processors are not what they were
 ├── TwinFailed               the same run without faults did not finish, or was not valid itself
 ├── ExportFailed             nothing to export verifies, or the copy cannot be written or loaded
+├── DeviceMissing            the run's precision needs GPUs that this machine does not have
 ├── RayUnreachable           no Ray to connect to, or it could not be started
 ├── GateError                a kill that was planned behind a gate did not find it as planned
 │   ├── GateNotHeld          the background work never stood at the gate: the fault did not strike
 │   └── GateNotReleased      the gate was held and nothing struck: the held work stopped waiting
-└── RunInterrupted           Ctrl-C or SIGTERM
+├── LabError                 a lab could not be completed
+│   └── CheckpointRefused    a lab's checkpoint is damaged, inconsistent, or belongs to something else
+└── RunInterrupted           Ctrl-C, SIGTERM or SIGHUP
 
 `chaos.faults.InjectedFault` is no error of this package: it is the fault.
 """
@@ -20,6 +25,8 @@ ChaosError
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from trainers.points import PointRaised
 
 
 class ChaosError(Exception):
@@ -59,12 +66,24 @@ class OutputExists(ChaosError):
     """The folder for a new run exists. Give another one, or `--resume` it."""
 
 
+class CannotCreate(ChaosError):
+    """The folder for a new run cannot be created there."""
+
+
 class NotARun(ChaosError):
     """The folder holds no run: it has no experiment.yaml, store or history."""
 
 
 class RunFinished(ChaosError):
     """The run has reached its target step: there is nothing to resume."""
+
+
+class RunChanged(ChaosError):
+    """What the run is made of has changed since it began: going on would mix two trainings. Nothing was touched."""
+
+
+class DeviceMissing(ChaosError):
+    """The run's precision needs GPUs that this machine does not have. Nothing was started."""
 
 
 class TwinFailed(ChaosError):
@@ -79,7 +98,7 @@ class RayUnreachable(ChaosError):
     """Ray could not be started, or the address does not answer."""
 
 
-class GateError(ChaosError):
+class GateError(ChaosError, PointRaised):
     """A kill that was planned behind a gate did not find things as planned."""
 
 
@@ -91,5 +110,13 @@ class GateNotReleased(GateError):
     """The gate was held until the deadline and its fault never struck."""
 
 
+class LabError(ChaosError):
+    """A lab could not be completed, so nothing was compared."""
+
+
+class CheckpointRefused(LabError):
+    """A lab does not go on from this checkpoint: its digest, its identity or its state is not as it must be."""
+
+
 class RunInterrupted(ChaosError):
-    """Ctrl-C or SIGTERM: the run was cleaned up and can be resumed."""
+    """Ctrl-C, SIGTERM or SIGHUP: the run was cleaned up and can be resumed."""

@@ -43,6 +43,11 @@ class Experiment:
     faults: tuple[Fault, ...]
 
     @property
+    def source(self) -> str:
+        """The file's name in errors."""
+        return DEFAULT_NAME if self.path is None else str(self.path)
+
+    @property
     def run(self) -> RunSettings:
         """What is trained."""
         return self.settings.run
@@ -73,6 +78,9 @@ class Experiment:
                 "microbatches": run.microbatches,
                 "steps": run.steps,
                 "threads_per_rank": self.threads_per_rank,
+                "precision": run.precision,
+                "non_finite": run.non_finite,
+                "keep_best": run.keep_best,
             }
         )
 
@@ -128,6 +136,11 @@ def parse_experiment(text: str, path: Path | None = None, *, seed: int | None = 
     return Experiment(path, text, settings, faults)
 
 
+def line_of(experiment: Experiment, loc: Loc) -> int:
+    """The line of the experiment's file on which the field stands."""
+    return parse(experiment.text, experiment.source).line(loc)
+
+
 def _digest(value: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(canonical(value)).hexdigest()}"
 
@@ -152,10 +165,14 @@ def _uniform(seed: int, name: str) -> float:
 
 
 def _problems(error: ValidationError, marked: Marked, source: str) -> Iterator[Problem]:
+    found: dict[Loc, Problem] = {}  # one for each place: a union has an error for each of its members
     for detail in error.errors(include_url=False, include_context=True):
         loc = tuple(part for part in detail["loc"] if not _is_branch(part))
         what = _what(detail["type"], loc, detail["msg"], detail["input"])
-        yield Problem(source, marked.line(loc), dotted(loc), what)
+        if loc[:2] == ("run", "config") and len(loc) == 3:
+            what = f"must be a number, a string, a boolean or null, not {detail['input']!r}"
+        found.setdefault(loc, Problem(source, marked.line(loc), dotted(loc), what))
+    yield from found.values()
 
 
 def _is_branch(part: str | int) -> bool:

@@ -50,6 +50,19 @@ class Exported:
     rejected: tuple[str, ...]
 
 
+def proof_text(done: Exported) -> str:
+    """A short proof: what was found, what was checked, and with which command to check again."""
+    lines = [f"checkpoint {done.checkpoint}, step {done.step}, {done.files} files: {done.folder}"]
+    lines += [f"passed over {reason}" for reason in done.rejected]
+    if done.proof is None:
+        return "\n".join([*lines, "weights only, for inference: training cannot go on from them"])
+    lines += [f"checked with: {done.command}", f"  found step {done.proof['step']} of {done.proof['world']} ranks"]
+    lines += [f"  passed: {check}" for check in done.proof["checks"]]
+    if not done.proof["same_code"]:
+        lines.append("  the sources have changed since the run: that training goes on bit for bit is not claimed")
+    return "\n".join([*lines, "A digest detects change; it does not authenticate."])
+
+
 @dataclass(frozen=True)
 class _Source:
     run: Path

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from chaos.points import Role
+from trainers.points import PointRaised
 
 
 class FaultKind(StrEnum):
@@ -113,7 +114,7 @@ class Fault:
         return f"{self.kind.value} of {who}, attempt {self.attempt}, {self.after_s:.3f} s into training"
 
 
-class InjectedFault(Exception):
+class InjectedFault(PointRaised):
     """Raised by a kill point for a fault of kind `exception`. Ray carries it between processes."""
 
     def __init__(self, fault: str, passage: str) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: one KeyboardInterrupt where work can be left, none where it would leave things behind.
+"""Ctrl-C, SIGTERM and SIGHUP: one KeyboardInterrupt where work can be left, none where it would leave things behind.
 
 KeyboardInterrupt, not an Exception: code that catches every Exception must not swallow it.
 """
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_WATCHED = (signal.SIGINT, signal.SIGTERM)
+_WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
@@ -31,8 +31,17 @@ class Interrupts:
         """Takes the handlers, again if need be: `ray.init` puts its own in their place."""
         if threading.current_thread() is threading.main_thread():
             for number in _WATCHED:
+                ignored = signal.getsignal(number) == signal.SIG_IGN and number not in self._before
+                if ignored and number == signal.SIGHUP:
+                    continue  # `nohup` asked for it
                 before = signal.signal(number, self._note)
                 self._before.setdefault(number, before)
+
+    def ignore_hangups(self) -> None:
+        """Until `install`: processes started meanwhile ignore SIGHUP. A terminal that closes sends it to them too, and
+        they are needed for an end in order."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def __exit__(self, *_exc: object) -> None:
         for number, before in self._before.items():

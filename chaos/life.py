@@ -17,8 +17,10 @@ from chaos.experiment import Experiment
 from chaos.faults import InjectedFault
 from chaos.forkclient import FORKSERVER_ENV
 from chaos.forkserver import ForkServer
+from chaos.hints import resume_command
 from chaos.interrupts import Interrupts
 from chaos.launcher import py_executable
+from chaos.resuming import out_of_reach
 from chaos.runfolder import HISTORY, heads
 from chaos.striker import Striker
 from storage.errors import Fenced, StorageError
@@ -63,7 +65,12 @@ class Life:
     ) -> None:
         self._experiment, self._spec, self._watcher, self._record = experiment, spec, notify, record
         self._place, self._interrupts = place, place.interrupts
-        self.began = False
+        self._attempt: int | None = None
+
+    @property
+    def began(self) -> bool:
+        """Whether an attempt was started."""
+        return self._attempt is not None
 
     def lead(self, event: str, facts: Mapping[str, Any]) -> str | None:
         """Records `event`, trains, closes the history. None when the target was reached, else why it was not.
@@ -85,7 +92,9 @@ class Life:
             number = self._interrupts.signal
             name = "an interrupt" if number is None else number.name
             history.record("gave_up", reason=f"interrupted by {name}")
-            return f"interrupted by {name}; go on with: killpoint run --resume {self._spec.folder}"
+            lost = out_of_reach(self._experiment.faults, self._spec.folder, self._attempt)
+            hint = f"interrupted by {name}; go on with: {resume_command(self._spec.folder)}"
+            return "\n".join([hint, *lost])
         except (TrainingError, StorageError, ChaosError, InjectedFault) as error:
             if _was_fenced(error):
                 history.close()
@@ -118,7 +127,8 @@ class Life:
         supervisor.run()
 
     def _notify(self, event: Event) -> None:
-        self.began = self.began or isinstance(event, AttemptStarted)
+        if isinstance(event, AttemptStarted):
+            self._attempt = event.attempt
         self._watcher(event)
 
     def _end(self, close: Callable[[], None], striker: Striker) -> None:

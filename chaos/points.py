@@ -50,6 +50,11 @@ class Point:
     pace: Pace
     description: str
 
+    @property
+    def counted(self) -> bool:
+        """Whether passages can be recorded: a task of Ray Data has no history to write them to."""
+        return self.roles != (Role.DATA,)
+
 
 def _group(group: str, roles: str, *rows: tuple[str, Pace, str]) -> list[Point]:
     members = tuple(Role(role) for role in roles.split())

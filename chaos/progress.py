@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -22,11 +24,23 @@ from trainers.events import (
     Event,
     Finished,
     Log,
+    NonFiniteFound,
     Published,
     StepDone,
 )
 
 _LINES_PER_RUN = 10  # where there is no terminal: this many lines of steps
+
+
+@contextmanager
+def status(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A line on a terminal's standard error that says what is being done; nothing elsewhere."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    if quiet or not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status("") as line:
+        yield lambda text: line.update(text)
 
 
 class LiveProgress:
@@ -107,6 +121,8 @@ class LiveProgress:
                 self._bar.update(self._task, attempt=f"attempt {self._attempt}, saved {name}")
             case Finished(step):
                 self._print(f"step {step} reached")
+            case NonFiniteFound(attempt):
+                self._print(f"attempt {attempt}: {event}")
             case Log(text):
                 self._print(text)
 
@@ -115,7 +131,10 @@ class LiveProgress:
         self._names[(event.pid, event.start_ticks)] = name
         fault = self._fault_of(event.pid, event.start_ticks)
         struck = f"struck by {fault.id}, {fault}" if fault else "no fault of this experiment"
-        return f"attempt {event.attempt}: {name} (pid {event.pid}) {event.how.replace('_', ' ')}: {struck}"
+        how = event.how.replace("_", " ")
+        if event.how == "raised" and fault is None:
+            how += f" {event.detail}"
+        return f"attempt {event.attempt}: {name} (pid {event.pid}) {how}: {struck}"
 
     def _fault_of(self, pid: int, ticks: int) -> Fault | None:
         try:
@@ -128,4 +147,4 @@ class LiveProgress:
         return None
 
     def _print(self, text: str) -> None:
-        self._bar.console.print(text)
+        self._bar.console.print(text, soft_wrap=self._bar.disable)  # a line of a log stays one line

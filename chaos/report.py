@@ -9,22 +9,27 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from chaos.export import Exported
 from chaos.passages import PassageCount
 from chaos.points import Point
+from chaos.printable import printable
 from storage.errors import StorageError
 from storage.log import Choose, CommitLog, entry_name
 from storage.objects import LocalObjects
 from storage.sealed import unseal
 
 STYLES = {"valid": "green", "invalid": "bold red", "unknown": "yellow", "not_judged": "dim"}
-_WIDTH_UNSEEN = 120  # columns where no terminal says how many there are
+_UNBOUNDED = 1 << 16  # columns of a file or a pipe: nothing is wrapped, a line stays one that `grep` finds
+_GAP = 2
+_LEAST = 24  # columns of running text beside other columns; with less, records become blocks
+_UNKNOWN = "–"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +60,92 @@ def read_choices(folder: Path) -> tuple[Choice, ...]:
     )
 
 
-def results_console() -> Console:
-    """Where results go: standard output."""
+def print_results(results: RenderableType) -> None:
+    """Prints to standard output: fitted to a terminal, unwrapped and without trailing blanks anywhere else."""
     console = Console(highlight=False, markup=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, width=_WIDTH_UNSEEN)
+    if console.is_terminal:
+        console.print(results, crop=False)
+        return
+    plain = Console(highlight=False, markup=False, width=_UNBOUNDED, color_system=None)
+    with plain.capture() as captured:
+        plain.print(results)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records under a title: a table where it fits without breaking a word, else each one as a block of lines.
+
+    `prose`: the columns whose text may be wrapped between words.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str | Text]]
+    prose: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield Text(self.title, style="bold")
+        widths = [self._least(index) for index in range(len(self.columns))]
+        if sum(widths) + _GAP * (len(widths) - 1) <= options.max_width:
+            yield self._table(widths)
+        else:
+            yield from self._blocks()
+        yield Text()
+
+    def _least(self, index: int) -> int:
+        """The width below which the column would break a word, or running text become a thread."""
+        cells = [self.columns[index], *(str(row[index]) for row in self.rows)]
+        longest = max(map(cell_len, cells))
+        if self.columns[index] not in self.prose:
+            return longest
+        return max(min(longest, _LEAST), *(cell_len(word) for cell in cells for word in cell.split() or [""]))
+
+    def _table(self, widths: Sequence[int]) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+        for name, width in zip(self.columns, widths, strict=True):
+            justify: Literal["left", "right"] = "right" if name in self.numbers else "left"
+            table.add_column(name, no_wrap=name not in self.prose, min_width=width, justify=justify)
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def _blocks(self) -> Iterator[RenderableType]:
+        for row in self.rows:
+            pairs = [(name, cell) for name, cell in zip(self.columns, row, strict=True) if str(cell)]
+            for number, (name, cell) in enumerate(pairs):
+                line = Text.assemble((f"{name}: " if name else "", "dim"), cell)
+                yield Padding(line, (0, 0, 0, 2 if number else 0))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts on one line where they fit, else one a line; none of them is ever broken."""
+
+    facts: tuple[str, ...]
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        line = Text(" · ".join(self.facts), no_wrap=True, overflow="ignore")
+        if line.cell_len <= options.max_width:
+            yield line
+        else:
+            yield from (Text(fact, no_wrap=True, overflow="ignore") for fact in self.facts)
+        yield Text()
 
 
 def render(verdict: Mapping[str, Any], choices: Sequence[Choice], folder: Path) -> RenderableType:
-    """The whole report."""
-    return Group(*_parts(verdict, choices, folder))
+    """The whole report. What was read from disk may be anything, so every text is made printable first."""
+    safe = [Choice(each.attempt, *printable((each.name, each.rejected))) for each in choices]
+    return Group(*_parts(printable(verdict), safe, Path(printable(str(folder)))))
 
 
 def _parts(verdict: Mapping[str, Any], choices: Sequence[Choice], folder: Path) -> Iterator[RenderableType]:
-    yield Text(
-        f"seed {verdict['seed']} · config {verdict['config_digest']} · code {verdict['code_version']} · "
-        f"reproduce: {verdict['reproduce']}"
-    )
+    yield Facts((
+        f"seed {verdict['seed']}", f"config {verdict['config_digest']}", f"code {verdict['code_version']}",
+        f"reproduce: {verdict['reproduce']}",
+    ))  # fmt: skip
     if verdict["faults"]:
         yield _faults(verdict["faults"])
     if verdict["recoveries"]:
@@ -78,31 +153,31 @@ def _parts(verdict: Mapping[str, Any], choices: Sequence[Choice], folder: Path) 
     yield _invariants(verdict["invariants"])
     if verdict["unseen"]:
         yield Text("What this run could not have seen")
-        for line in verdict["unseen"]:
-            yield Text(f"  - {line}")
+        yield _bulleted(verdict["unseen"])
     if verdict.get("failure"):
         yield Text(f"stopped: {verdict['failure']}", style="yellow")
-    yield Text(f"run: {folder}")
-    yield Text.assemble("verdict: ", (verdict["verdict"], STYLES.get(verdict["verdict"], "")))
+    yield render_end(verdict, folder)
 
 
-def export_report(done: Exported) -> str:
-    """A short proof: what was found, what was checked, and with which command to check again."""
-    lines = [f"checkpoint {done.checkpoint}, step {done.step}, {done.files} files: {done.folder}"]
-    lines += [f"passed over {reason}" for reason in done.rejected]
-    if done.proof is None:
-        return "\n".join([*lines, "weights only, for inference: training cannot go on from them"])
-    lines += [f"checked with: {done.command}", f"  found step {done.proof['step']} of {done.proof['world']} ranks"]
-    lines += [f"  passed: {check}" for check in done.proof["checks"]]
-    if not done.proof["same_code"]:
-        lines.append("  the sources have changed since the run: that training goes on bit for bit is not claimed")
-    return "\n".join([*lines, "A digest detects change; it does not authenticate."])
+def render_end(verdict: Mapping[str, Any], folder: Path) -> RenderableType:
+    """The last two lines: where the run is, and how it was judged."""
+    run = Text(f"run: {folder}", no_wrap=True, overflow="ignore")
+    return Group(run, Text.assemble("verdict: ", (verdict["verdict"], STYLES.get(verdict["verdict"], ""))))
 
 
-def _faults(faults: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("Faults", "attempt", "who", "where", "kind", "receipt", "observed")
-    for fault in faults:
-        table.add_row(
+def _bulleted(lines: Iterable[str]) -> Table:
+    """One line each; what does not fit goes on below its own text."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for line in lines:
+        table.add_row("  -", Text(line))
+    return table
+
+
+def _faults(faults: Sequence[Mapping[str, Any]]) -> Records:
+    rows = [
+        (
             str(fault["attempt"]),
             who(fault["role"], fault["rank"]),
             _where(fault),
@@ -110,7 +185,9 @@ def _faults(faults: Sequence[Mapping[str, Any]]) -> Table:
             _receipt(fault["receipt"]),
             _observed(fault["observed"]),
         )
-    return table
+        for fault in faults
+    ]
+    return Records("Faults", ("attempt", "who", "where", "kind", "receipt", "observed"), rows)
 
 
 def _where(fault: Mapping[str, Any]) -> str:
@@ -140,68 +217,46 @@ def _observed(observed: Mapping[str, Any] | None) -> Text:
     return Text(", ".join(words) or "yes")
 
 
-def _recoveries(recoveries: Sequence[Mapping[str, Any]], choices: Mapping[int, Choice]) -> Table:
-    table = _table(
-        "Recoveries",
-        "attempt",
-        "restored",
-        "newer, rejected",
-        "redone steps",
-        "samples",
-        "detect s",
-        "reacquire s",
-        "load s",
-        "redo s",
-        "to first step s",
-    )
-    for column in table.columns[3:]:
-        column.justify = "right"
+def _recoveries(recoveries: Sequence[Mapping[str, Any]], choices: Mapping[int, Choice]) -> RenderableType:
+    numbers = ("redone steps", "samples", "detect s", "reacquire s", "load s", "redo s", "to first step s")
+    rows = []
     for recovery in recoveries:
-        choice = choices.get(recovery["attempt"])
-        name = choice.name if choice and choice.name else f"step {recovery['restored_step']}"
-        rejected = "\n".join(f"{n}: {why}" for n, why in choice.rejected) if choice else ""
+        choice, step = choices.get(recovery["attempt"]), recovery["restored_step"]
+        name = choice.name if choice and choice.name else _UNKNOWN if step is None else f"step {step}"
+        rejected = "; ".join(f"{n}: {why}" for n, why in choice.rejected) if choice else ""
         times = (recovery[f"{part}_s"] for part in ("detect", "reacquire", "load", "redo", "first_step"))
-        table.add_row(
-            str(recovery["attempt"]),
-            name,
-            rejected or "none",
-            _count(recovery["redo_steps"]),
-            _count(recovery["redo_samples"]),
-            *(_seconds(value) for value in times),
-        )
-    return table
+        counts = (recovery["redo_steps"], recovery["redo_samples"])
+        shown = (*map(_count, counts), *map(_seconds, times))
+        rows.append((str(recovery["attempt"]), name, rejected or "none", *shown))
+    columns = ("attempt", "restored", "newer, rejected", *numbers)
+    records = Records("Recoveries", columns, rows, prose=("newer, rejected",), numbers=numbers)
+    if not any(_UNKNOWN in row for row in rows):
+        return records
+    return Group(records, Text(f"{_UNKNOWN}: the attempt ended before that, or nothing on disk says it"), Text())
 
 
-def _invariants(invariants: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("Invariants", "", "name", "verdict", "witness")
-    for invariant in invariants:
-        verdict = invariant["verdict"]
-        style = STYLES.get(verdict, "")
-        witness = Text(invariant["witness"])
-        table.add_row(str(invariant["id"]), invariant["name"], Text(verdict, style=style), witness)
-    return table
+def _invariants(invariants: Sequence[Mapping[str, Any]]) -> Records:
+    rows = [
+        (str(i["id"]), i["name"], Text(i["verdict"], style=STYLES.get(i["verdict"], "")), i["witness"])
+        for i in invariants
+    ]
+    return Records("Invariants", ("", "name", "verdict", "witness"), rows, prose=("witness",))
 
 
 def render_points(
     points: Iterable[Point], counts: Sequence[PassageCount], *, recorded: bool
 ) -> RenderableType:
     """The catalogue, with what a run passed if one was recorded. Points of the code under test come last."""
-    table = _table("Kill points", "point", "roles", "passages" if recorded else "description")
+    last = "passages" if recorded else "description"
     known = {point.name: point for point in points}
+    rows = []
     for name in [*known, *sorted({count.point for count in counts} - known.keys())]:
         point = known.get(name)
         roles = " ".join(role.value for role in point.roles) if point else "rank"
         passed = ", ".join(f"{who(c.role, c.rank)}: {c.hits}" for c in counts if c.point == name)
-        description = point.description if point else ""
-        table.add_row(name, roles, (passed or "none") if recorded else description)
-    return table
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+        passed = passed or ("none" if point is None or point.counted else "not counted")
+        rows.append((name, roles, passed if recorded or point is None else point.description))
+    return Records("Kill points", ("point", "roles", last), rows, prose=(last,))
 
 
 def who(role: str, rank: int | None) -> str:
@@ -218,8 +273,8 @@ def signal_name(number: int) -> str:
 
 
 def _count(value: int | None) -> str:
-    return "?" if value is None else str(value)
+    return _UNKNOWN if value is None else str(value)
 
 
 def _seconds(value: float | None) -> str:
-    return "?" if value is None else f"{value:.3f}"
+    return _UNKNOWN if value is None else f"{value:.3f}"

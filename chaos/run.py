@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chaos.cluster import require_devices
 from chaos.errors import ChaosError, ExperimentError, Problem, RunFinished, TwinFailed
 from chaos.experiment import Experiment, load_experiment
+from chaos.hints import audit_command, resume_command
 from chaos.interrupts import Interrupts
 from chaos.life import Life, Place
+from chaos.resuming import out_of_reach, require_unchanged
 from chaos.runfacts import placed_workload, run_facts, training_spec
 from chaos.runfolder import EXPERIMENT, VERDICT, Recorded, create, new_run_id, read_recorded
 from chaos.twin import TWIN, TwinEvent, provide_second, provide_twin
+from chaos.workload_check import check_workload
 from trainers.events import Event, Log
 from trainers.spec import TrainingSpec
 
@@ -50,10 +54,13 @@ def run_experiment(
     """Runs the experiment in the new folder `output` and judges it.
 
     `record_passages`: nothing strikes, and every process counts what it passes.
-    Raises OutputExists before anything starts; later failures are in the outcome.
+    Raises ExperimentError, OutputExists, CannotCreate, DeviceMissing before anything starts; later failures are in the
+    outcome.
     """
+    check_workload(experiment)
     if record_passages:
         experiment = experiment.without_faults()
+    require_devices(experiment.run.precision, experiment.run.ranks)
     folder = output.resolve()
     create(folder, experiment)
     run, workload = new_run_id(experiment), placed_workload(experiment)
@@ -72,16 +79,17 @@ class Resumable:
 
 
 def find_resumable(folder: Path) -> Resumable:
-    """Reads a run that is to be resumed. Raises NotARun, RunFinished, ExperimentError."""
+    """Reads a run to be resumed, and touches nothing. Raises NotARun, RunFinished, ExperimentError, RunChanged."""
     folder = folder.resolve()
     recorded = read_recorded(folder)
     file = folder / EXPERIMENT
     experiment = load_experiment(file, seed=recorded.seed)
     if recorded.finished and ((folder / TWIN).exists() or not experiment.run.twin):
-        raise RunFinished(f"{folder}: has reached its target; judge it with: killpoint audit {folder}")
+        raise RunFinished(f"{folder}: has reached its target; judge it with: {audit_command(folder)}")
     if experiment.config_digest != recorded.config_digest:
         what = "was changed since the run began; it cannot be resumed"
         raise ExperimentError(Problem(str(file), 0, "", what))
+    require_unchanged(folder, experiment, recorded)
     return Resumable(folder, experiment, recorded)
 
 
@@ -93,6 +101,8 @@ def resume_experiment(found: Resumable, *, notify: Notify = lambda event: None) 
     recorded = found.recorded
     if recorded.finished:
         return _conduct_twin(found, notify)
+    for sentence in out_of_reach(found.experiment.faults, found.folder, recorded.attempt):
+        notify(Log(sentence))
     previous = [each.to_json() for each in recorded.predecessors if not each.alive]
     spec = training_spec(found.experiment, recorded.run, found.folder, recorded.workload)
     return _conduct(found.experiment, spec, "resumed", {"previous": previous}, notify)
@@ -115,6 +125,7 @@ def _conduct(
 ) -> Outcome:  # fmt: skip
     """Trains, provides the twin, judges."""
     folder = spec.folder
+    notify(Log(f"starting; the run is in {folder}"))
     with Interrupts() as interrupts:
         with Place(interrupts) as place:
             life = Life(experiment, spec, place, notify, record)
@@ -147,7 +158,7 @@ def _compare(experiment: Experiment, folder: Path, place: Place, notify: Notify)
     except TwinFailed as error:
         notify(Log(str(error)))
     except KeyboardInterrupt:
-        notify(Log(f"interrupted before the twin was there; train it with: killpoint run --resume {folder}"))
+        notify(Log(f"interrupted before the twin was there; train it with: {resume_command(folder)}"))
 
 
 def _write(path: Path, verdict: Mapping[str, Any]) -> None:
@@ -162,5 +173,5 @@ def _write(path: Path, verdict: Mapping[str, Any]) -> None:
     except OSError as error:
         raise ChaosError(
             f"{path}: the verdict cannot be written ({error.strerror}). Published checkpoints are untouched; mend "
-            f"that, then: killpoint audit {path.parent}, or go on with: killpoint run --resume {path.parent}"
+            f"that, then: {audit_command(path.parent)}, or go on with: {resume_command(path.parent)}"
         ) from error

@@ -22,8 +22,8 @@ def code_version() -> str:
 
 
 def reproduce_command(experiment: Experiment) -> str:
-    """The one command that runs the same experiment again."""
-    file = [] if experiment.path is None else [str(experiment.path)]
+    """The one command that runs the same experiment again, from any folder."""
+    file = [] if experiment.path is None else [str(experiment.path.resolve())]
     return shlex.join(["killpoint", "run", *file, "--seed", str(experiment.run.seed)])
 
 
@@ -86,7 +86,7 @@ def run_facts(experiment: Experiment, run: str, workload: str) -> dict[str, Any]
     """The fields of the `run` event."""
     settings = experiment.run
     names = ("seed", "ranks", "microbatches", "global_batch", "steps", "save_every", "save_every_microbatches", "keep",
-             "standbys", "twin", "tolerance")  # fmt: skip
+             "standbys", "twin", "tolerance", "precision", "non_finite", "keep_best")  # fmt: skip
     return {
         "run": run,
         "workload": workload,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.errors import NotARun, OutputExists
+from chaos.errors import CannotCreate, NotARun, OutputExists
 from chaos.experiment import Experiment
 from chaos.gates import create_gate
 from storage.errors import StorageError
@@ -39,14 +39,21 @@ class Predecessor:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the run's first supervisor recorded, and who came before the one that resumes it."""
+    """What the run's supervisors recorded, and who came before the one that resumes it.
+
+    `attempt`: the last one that was fenced. `code`, `dataset`: as the first look at them found them; None before that.
+    """
 
     run: str
     seed: int
     workload: str
     config_digest: str
+    training_digest: str
     finished: bool
     predecessors: tuple[Predecessor, ...]
+    attempt: int | None
+    code: Mapping[str, Any] | None
+    dataset: Mapping[str, Any] | None
 
 
 def new_run_id(experiment: Experiment) -> str:
@@ -63,13 +70,17 @@ def short_name(workload: str) -> str:
 
 def create(folder: Path, experiment: Experiment) -> None:
     """Makes the folder of a new run. Raises OutputExists; nothing is overwritten."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
     except FileExistsError:
+        if not folder.parent.is_dir():
+            raise CannotCreate(f"{folder}: cannot be created: {folder.parent} is no folder") from None
         raise OutputExists(
             f"{folder}: exists already and was left as it is; choose another --output, or --resume it"
         ) from None
+    except OSError as error:
+        raise CannotCreate(f"{folder}: cannot be created: {error.strerror}; choose another --output") from error
     for name in ("log", "manifests", "shards", "ledger", "tmp", "quarantine"):
         (folder / STORE / name).mkdir(parents=True)
     for name in ("receipts", "gates"):
@@ -91,13 +102,18 @@ def read_recorded(folder: Path) -> Recorded:
         files = [read_history(path) for path in sorted((folder / HISTORY).glob("supervisor-*.jsonl"))]
         bodies = [line.body for file in files for line in file.lines]
         run = next(body for body in bodies if body["event"] == "run")
+        looked: Mapping[str, Any] = next((body for body in bodies if body["event"] == "dataset"), {})
         return Recorded(
             run["run"],
             run["seed"],
             run["workload"],
             run["config_digest"],
+            run["training_digest"],
             any(body["event"] == "finished" for body in bodies),
             tuple(_predecessors(files)),
+            max((body["attempt"] for body in bodies if body["event"] == "fenced"), default=None),
+            looked.get("code"),
+            looked.get("dataset"),
         )
     except StopIteration:
         raise NotARun(f"{folder}: its history does not say what was run; it cannot be resumed") from None

@@ -27,12 +27,15 @@ class RunSettings(_Model):
     config: dict[str, Scalar] = Field(default_factory=dict)
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 7
     ranks: Count = 2
-    global_batch: Count = 32
+    global_batch: Count = 16
     microbatches: Count = 4
     steps: Count = 60
     save_every: Count = 7
     save_every_microbatches: Count | None = None
     keep: Annotated[int, Field(ge=2)] = 3
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    non_finite: Literal["stop", "skip"] = "stop"
+    keep_best: bool = False
     standbys: Index = 1
     threads_per_rank: Count | Literal["auto"] = "auto"
     prefetch_batches: Count = 8

@@ -21,8 +21,8 @@ from typing import Any
 from chaos.errors import TwinFailed
 from chaos.experiment import Experiment
 from chaos.life import Life, Notify, Place
-from chaos.runfacts import placed_workload, platform_facts, run_facts, training_spec
-from chaos.runfolder import EXPERIMENT, HISTORY, STORE, VERDICT, create, new_run_id
+from chaos.runfacts import platform_facts, run_facts, training_spec
+from chaos.runfolder import EXPERIMENT, HISTORY, STORE, VERDICT, create, new_run_id, read_recorded
 from storage.log import CommitLog, Publish, entry_name
 from storage.manifest import Fingerprints, decode, manifest_path
 from storage.objects import LocalObjects
@@ -48,7 +48,7 @@ def provide_twin(experiment: Experiment, folder: Path, place: Place, notify: Cal
     if _usable(cached):
         notify(Log("the twin is known already"))
     else:
-        cached = _keep(_trained(experiment, place, notify), cached)
+        cached = _keep(_trained(experiment, folder, place, notify), cached)
     _copy(cached, folder / TWIN)
 
 
@@ -56,7 +56,7 @@ def provide_second(experiment: Experiment, folder: Path, place: Place, notify: C
     """Trains the twin once more: if the two differ, the workload is not deterministic. Raises TwinFailed."""
     if not (folder / SECOND).exists():
         notify(Log("the run differs from its twin; training a second twin, to see whether twins are equal at all"))
-        made = _trained(experiment, place, notify)
+        made = _trained(experiment, folder, place, notify)
         _copy(made, folder / SECOND)
         shutil.rmtree(made)
 
@@ -81,25 +81,25 @@ def twin_key(prints: Fingerprints) -> str:
     return hashlib.sha256(canonical(what)).hexdigest()[:32]
 
 
-def _trained(experiment: Experiment, place: Place, notify: Callable[[Any], None]) -> Path:
+def _trained(experiment: Experiment, run: Path, place: Place, notify: Callable[[Any], None]) -> Path:
     settings = experiment.settings.run.model_copy(update={"standbys": 0, "keep": 2, "twin": False})
     whole = experiment.settings.model_copy(update={"run": settings, "faults": []})
     twin = Experiment(experiment.path, experiment.text, whole, ())
     folder = cache_folder() / f"tmp-{os.getpid()}-{secrets.token_hex(4)}"
     create(folder, twin)
     try:
-        _lead(twin, folder, place, lambda event: notify(TwinEvent(event)))
+        _lead(twin, read_recorded(run).workload, folder, place, lambda event: notify(TwinEvent(event)))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
 
 
-def _lead(twin: Experiment, folder: Path, place: Place, notify: Notify) -> None:
+def _lead(twin: Experiment, workload: str, folder: Path, place: Place, notify: Notify) -> None:
     from chaos.audit import audit_run
 
     notify(Log("training the twin: the same run, uninterrupted"))
-    run, workload = f"twin-{new_run_id(twin)}", placed_workload(twin)
+    run = f"twin-{new_run_id(twin)}"
     life = Life(twin, training_spec(twin, run, folder, workload), place, notify)
     failure = life.lead("run", run_facts(twin, run, workload))
     if failure is not None:

@@ -20,17 +20,17 @@ from storage.sealed import seal, unseal
 
 FORMAT = "killpoint.manifest/1"
 FileKind = Literal["shard", "ledger"]
-SHARED_PARTS = frozenset({"model", "optimizer"})
+SHARED_PARTS = frozenset({"model", "optimizer"})  # best besides, where the run keeps one
 RANK_PARTS = frozenset(
     {"buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch"}
-)  # rng.cuda besides, where the run has it
+)  # rng.cuda besides, where the run has it; best.buffers wherever there is best
 PARTIAL_PARTS = frozenset({"gradients", "accumulation"})  # besides, of a checkpoint inside a step
 _FIELDS = {
     "format", "run", "name", "attempt", "step", "world", "cursor", "parent", "fingerprints", "files",
     "tensors", "parts", "ranks",
 }  # fmt: skip
-_SHARED_TENSOR = re.compile(r"model/.+|optimizer/.+/[^/]+", re.DOTALL)
-_RANK_TENSOR = re.compile(r"buffer/.+|rng/.+", re.DOTALL)
+_SHARED_TENSOR = re.compile(r"model/.+|optimizer/.+/[^/]+|best/.+", re.DOTALL)
+_RANK_TENSOR = re.compile(r"buffer/.+|rng/.+|best_buffer/.+", re.DOTALL)
 _PARTIAL_TENSOR = re.compile(rf"{_RANK_TENSOR.pattern}|gradient/.+|accumulation/.+", re.DOTALL)
 _PART = re.compile(r"[a-z.]+")
 NAME_PATTERN = r"s([0-9]{8,})(?:-m([0-9]{4,}))?-a([0-9]{4,})"
@@ -162,8 +162,8 @@ def decode(data: bytes, where: str) -> tuple[Manifest, str]:
     fields.constant("format", FORMAT)
     prints = fields.nested("fingerprints", {"dataset", "plan", "config", "code"})
     parts = fields.digests("parts", _PART)
-    if parts.keys() != SHARED_PARTS:
-        raise fields.wrong("parts", f"digests of exactly {sorted(SHARED_PARTS)}")
+    if parts.keys() - {"best"} != SHARED_PARTS:
+        raise fields.wrong("parts", f"digests of exactly {sorted(SHARED_PARTS)}, and of best if there is one")
     manifest = Manifest(
         run=fields.text("run"),
         name=fields.text("name"),
@@ -195,6 +195,8 @@ def _check_whole(manifest: Manifest, where: str) -> None:
         )
     if world < 1 or [record.rank for record in manifest.ranks] != list(range(world)):
         raise Damaged(where, f"ranks must be exactly 0 to {world - 1} in order")
+    if {"best.buffers" in record.parts for record in manifest.ranks} != {"best" in manifest.parts}:
+        raise Damaged(where, "has only a part of the best model: best and every rank's best.buffers go together")
     expected = {(shard_path(name, rank), "shard", rank) for rank in range(world)}
     expected |= {(ledger_path(name, rank), "ledger", rank) for rank in range(world)}
     found = [(record.path, record.kind, record.rank) for record in manifest.files]
@@ -217,8 +219,10 @@ def _rank(item: object, where: str, inside: bool) -> RankRecord:
     fields = Fields(item, where, {"rank", "parts", "tensors", "history"})
     parts = fields.digests("parts", _PART)
     expected = RANK_PARTS | PARTIAL_PARTS if inside else RANK_PARTS
-    if parts.keys() - {"rng.cuda"} != expected:
-        raise fields.wrong("parts", f"digests of exactly {sorted(expected)}, and of rng.cuda if there is one")
+    if parts.keys() - {"rng.cuda", "best.buffers"} != expected:
+        raise fields.wrong(
+            "parts", f"digests of exactly {sorted(expected)}, and of rng.cuda and best.buffers if there are any"
+        )
     tensors = fields.digests("tensors", _PARTIAL_TENSOR if inside else _RANK_TENSOR)
     head = fields.nested("history", {"file", "n", "chain"})
     history = Head(head.text("file"), head.count("n"), head.text("chain", CHAIN))

@@ -138,7 +138,7 @@ class Committer:
         ranks = sorted(reports)
         files = [FileRecord(f.path, f.kind, r, f.bytes, f.digest) for r in ranks for f in reports[r].files]
         tensors = {name: digest for r in ranks for name, digest in reports[r].replicated.items()}
-        parts = part_digests(REPLICATED, tensors, {"optimizer": reports[0].optimizer_text})
+        parts = part_digests(REPLICATED, tensors, reports[0].texts)
         records = tuple(RankRecord(r, reports[r].parts, reports[r].local, reports[r].head) for r in ranks)
         return Manifest(
             run=self._setup.run, name=checkpoint_name(step, attempt, microbatch), attempt=attempt, step=step,

@@ -2,16 +2,20 @@
 
 TrainingError
 ├── WorkloadError            the workload cannot be imported or built, or breaks the seam's rules
+├── WorkloadRaised           the workload raised an exception of its own while it was trained
 ├── DatasetError             the dataset is missing, malformed or has columns that cannot be digested
 ├── StateError               a part of the state is missing, cannot be captured or does not fit
 ├── FingerprintMismatch      the checkpoint belongs to another dataset, plan, configuration or code
-├── NonFinite                a loss or gradient is not finite
+├── NonFinite                a loss or gradient is not finite, and the run's policy is to stop
+├── PrecisionUnavailable     the run's precision needs a device that a rank does not have
 ├── Interrupted              this attempt is over for a rank: a peer, the committer or the supervisor said so
 ├── CandidateRejected        a rank voted no on a checkpoint (definite damage)
 └── GaveUp                   the supervisor reached a limit and stopped; nothing published is lost
 """
 
 from __future__ import annotations
+
+from trainers.events import NonFiniteFound
 
 
 class TrainingError(Exception):
@@ -20,6 +24,22 @@ class TrainingError(Exception):
 
 class WorkloadError(TrainingError):
     """The workload cannot be imported or built, or what it returned breaks the seam's rules."""
+
+
+class WorkloadRaised(TrainingError):
+    """An exception of the workload's own. `where`: file and line; `step`: the update that was under way, from 1."""
+
+    def __init__(self, what: str, where: str, step: int, kind: str) -> None:
+        super().__init__(what, where, step, kind)
+        self.what, self.where, self.step, self.kind = what, where, step, kind
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.where}, in step {self.step})"
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """Equal for what would come again: type, place and step."""
+        return self.kind, self.where, self.step
 
 
 class DatasetError(TrainingError):
@@ -35,7 +55,18 @@ class FingerprintMismatch(TrainingError):
 
 
 class NonFinite(TrainingError):
-    """A loss is not finite, and the run's policy is to stop."""
+    """A loss or gradient is not finite, and the run's policy is to stop. `found`, if known, says where."""
+
+    def __init__(self, message: str, found: NonFiniteFound | None = None) -> None:
+        super().__init__(message, found)
+        self.found = found
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class PrecisionUnavailable(TrainingError):
+    """The precision that the run asks for needs a device that a rank does not have."""
 
 
 class Interrupted(TrainingError):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+What = Literal["loss", "gradient", "scaled_gradient"]
+Action = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,29 @@ class StepDone:
 
 
 @dataclass(frozen=True)
+class NonFiniteFound:
+    """Step `step` (updates done or skipped after it) had a loss or gradient that is not finite, on every rank alike.
+
+    what: `scaled_gradient` is an overflow that the gradient scaler mends by itself. action: what was done with the
+    update. gradient_norm: unscaled; scale: the scaler's at that moment, 1 without one.
+    """
+
+    attempt: int
+    step: int
+    what: What
+    action: Action
+    loss: float
+    gradient_norm: float
+    scale: float
+
+    def __str__(self) -> str:
+        value = f"loss is {self.loss}" if self.what == "loss" else f"gradient's norm is {self.gradient_norm}"
+        if self.what == "scaled_gradient":
+            value = f"gradient overflowed at scale {self.scale:g}"
+        return f"step {self.step}: the {value}; " + ("update skipped" if self.action == "skip" else "stopping")
+
+
+@dataclass(frozen=True)
 class DeathDetected:
     attempt: int
     role: str
@@ -45,6 +72,7 @@ class DeathDetected:
     pid: int
     start_ticks: int
     how: str
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +112,6 @@ class Log:
 
 
 Event = (
-    AttemptStarted | RankPlaced | TrainingStarted | StepDone | DeathDetected | DeathObserved | Chosen | Published
-    | Finished | Log
+    AttemptStarted | RankPlaced | TrainingStarted | StepDone | NonFiniteFound | DeathDetected | DeathObserved | Chosen
+    | Published | Finished | Log
 )

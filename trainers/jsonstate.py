@@ -7,6 +7,7 @@ lies.
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -27,6 +28,26 @@ def decode(text: str, where: str) -> Any:
         return _rich(json.loads(text))
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(f"{where}: the stored state is not what was written: {error}") from error
+
+
+def like(value: Any, live: Any) -> Any:
+    """`value`, which `decode` gave, with dictionaries of the kind that `live` has in the same place.
+
+    The text keeps no kind of dictionary; a freshly built object does (a Counter, say, with its methods), so an empty
+    copy of its own dictionary takes the items. Nothing that was read decides what is made.
+    """
+    if isinstance(value, dict) and isinstance(live, dict):
+        items = {key: like(item, live.get(key)) for key, item in value.items()}
+        if type(live) is dict:
+            return items
+        made = copy.copy(live)
+        made.clear()
+        for key, item in items.items():
+            made[key] = item
+        return made
+    if isinstance(value, list) and isinstance(live, list) and len(value) == len(live):
+        return [like(item, own) for item, own in zip(value, live, strict=True)]
+    return value
 
 
 def _plain(value: Any, where: str) -> Any:

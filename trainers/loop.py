@@ -6,10 +6,10 @@ advance in one place, after the scheduler and before a save may begin (invariant
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,15 @@ from storage.history import History
 from storage.ledger import LedgerRows
 from trainers.accumulation import Partial, SaveSchedule
 from trainers.errors import NonFinite, WorkloadError
+from trainers.events import NonFiniteFound, What
 from trainers.fingerprint import step_fingerprint
 from trainers.pipeline import Pipeline
 from trainers.reducer import Reducer
 from trainers.saver import Saver
 from trainers.source import Microbatch, Share
+from trainers.spec import Policy, Precision
 from trainers.state import Progress
+from trainers.update import STEP_IS, advance_schedule, autocast, not_finite, scale_of, update, widened
 from trainers.workload import Batch, Workload
 
 
@@ -66,7 +69,8 @@ class RankRun:
 
     attempt: int
     share: Share
-    schedule: SaveSchedule
+    steps: int
+    save_every: int
     device: torch.device
     workload: Workload
     progress: Progress
@@ -76,12 +80,24 @@ class RankRun:
     history: History
     at: Callable[[str], None]
     on_step: Callable[[int, float], None]
+    precision: Precision = "fp32"
+    non_finite: Policy = "stop"
+    on_non_finite: Callable[[NonFiniteFound], None] = lambda found: None
+    save_every_microbatches: int | None = None
     partial: Partial | None = None  # of the step that the restored checkpoint lies in
+
+    @cached_property
+    def schedule(self) -> SaveSchedule:
+        """When a save falls due."""
+        return SaveSchedule(self.steps, self.share.microbatches, self.save_every, self.save_every_microbatches)
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one update did. `loss`: mean over the global batch; `rates`: of each parameter group, before the update."""
+    """What one update did. `loss`: mean over the global batch; `rates`: of each parameter group, before the update.
+
+    gradient_norm: of the reduced gradient, unscaled. skipped: parameters and the optimizer's state are as before.
+    """
 
     loss: float
     gradient_norm: float
@@ -90,26 +106,29 @@ class StepResult:
 
 
 def train(run: RankRun) -> None:
-    """Trains from run.progress.step to the last step. Raises Interrupted, NonFinite and what the workload raises."""
+    """Trains from run.progress.step to run.steps. Raises Interrupted, NonFinite and what the workload raises."""
     run.workload.model.train()
     first, partial = run.progress.step, run.partial
     consumed = Consumed(first) if partial is None else Consumed(first, partial.microbatch, [], [partial.sample_ids])
-    for step in range(first, run.schedule.steps):
+    for step in range(first, run.steps):
         started, wait_before_s = time.monotonic(), run.pipeline.stats().wait_s
         run.at("step.begin")
         loss_sum = accumulate(run, step, consumed, partial if step == first else None)
         run.at("reduce.before")
         loss = run.reducer.reduce(loss_sum) / run.share.global_batch
         run.at("reduce.after")
-        if not math.isfinite(loss) and run.workload.scaler is None:
-            raise NonFinite(f"the loss of step {step} is {loss} on every rank: lower the rate or check the data")
-        gradient_norm = run.reducer.norm()
+        scale = scale_of(run.workload)
+        gradient_norm = run.reducer.norm() / scale
+        trouble = not_finite(loss, gradient_norm, scale)
+        if trouble is not None:
+            meet_non_finite(run, trouble, loss, gradient_norm, scale)
+        if run.progress.best_model is not None and run.progress.is_best(loss):
+            run.progress.best_model.take(run.workload.model)
         rates = [float(group["lr"]) for group in run.workload.optimizer.param_groups]
         run.at("optimizer.before")
-        skipped = update(run.workload)
+        skipped = update(run.workload, withheld=trouble is not None)
         run.at("optimizer.after")
-        if run.workload.scheduler is not None:
-            run.workload.scheduler.step()
+        advance_schedule(run.workload, skipped=skipped)
         run.at("scheduler.after")
         run.progress.advance(loss, run.share.global_batch, skipped=skipped)
         record_step(run, consumed, StepResult(loss, gradient_norm, rates, skipped), started, wait_before_s)
@@ -134,12 +153,13 @@ def accumulate(run: RankRun, step: int, consumed: Consumed, partial: Partial | N
         batch = run.pipeline.next()
         run.at("microbatch.fetched")
         consumed.note(step, microbatch, batch)
-        losses = run.workload.loss(run.workload.model, to_device(batch, run.device))
+        with autocast(run.precision, run.device):
+            losses = run.workload.loss(run.workload.model, to_device(batch, run.device))
         if losses.shape != (len(batch.sample_ids),):
             raise WorkloadError(f"loss(model, batch) returned shape {tuple(losses.shape)} for "
                                 f"{len(batch.sample_ids)} samples: return one loss per sample")
         run.at("microbatch.forward")
-        scaled = losses.sum() / run.share.global_batch
+        scaled = widened(losses).sum() / run.share.global_batch
         (scaler.scale(scaled) if scaler is not None else scaled).backward()  # type: ignore[no-untyped-call]
         run.at("microbatch.backward")
         loss_sum += float(losses.detach().double().sum())
@@ -155,15 +175,17 @@ def to_device(batch: Microbatch, device: torch.device) -> Batch:
     return {name: torch.from_numpy(values).to(device) for name, values in batch.columns.items()}
 
 
-def update(workload: Workload) -> bool:
-    """One optimizer update. True if the gradient scaler skipped it for an overflow."""
-    if workload.scaler is None:
-        workload.optimizer.step()
-        return False
-    before = workload.scaler.get_scale()
-    workload.scaler.step(workload.optimizer)
-    workload.scaler.update()
-    return bool(workload.scaler.get_scale() < before)
+def meet_non_finite(run: RankRun, what: What, loss: float, gradient_norm: float, scale: float) -> None:
+    """Records it before anything else happens, tells the supervisor, and raises NonFinite if the policy is to stop."""
+    action: Policy = "skip" if what == "scaled_gradient" else run.non_finite
+    found = NonFiniteFound(run.attempt, run.progress.step + 1, what, action, loss, gradient_norm, scale)
+    run.history.record("non_finite", run.attempt, rank=run.share.rank, step=found.step, what=what, action=action,
+                       loss=loss.hex(), gradient_norm=gradient_norm.hex(), scale=scale.hex())
+    run.on_non_finite(found)
+    if action == "stop":
+        run.saver.wait()  # a save in flight gets published: the run can go on from it
+        raise NonFinite(f"{found} by the run's policy (non_finite: stop), every rank alike. What was published is "
+                        "whole. Lower the rate, check the data, or set non_finite: skip in a new run", found)
 
 
 def record_step(run: RankRun, consumed: Consumed, result: StepResult, started: float, wait_before_s: float) -> None:
@@ -171,7 +193,7 @@ def record_step(run: RankRun, consumed: Consumed, result: StepResult, started: f
     stats, total_s = run.pipeline.stats(), time.monotonic() - started
     wait_s = stats.wait_s - wait_before_s
     run.history.record(
-        "step", run.attempt, rank=run.share.rank, step=run.progress.step, loss=result.loss.hex(),
+        "step", run.attempt, rank=run.share.rank, step=run.progress.step, step_is=STEP_IS, loss=result.loss.hex(),
         lr=[rate.hex() for rate in result.rates], gradient_norm=result.gradient_norm.hex(),
         state=step_fingerprint(run.workload, run.progress), samples_seen=run.progress.samples_seen,
         ids=consumed.step_ids(), skipped=result.skipped,

@@ -109,6 +109,12 @@ class Pipeline:
         """Stops the stream without waiting for it; may be called from any thread, more than once."""
         self._closed.set()
 
+    def ended(self, deadline_s: float) -> bool:
+        """Whether the stream, once closed, has let go of Ray Data within the deadline."""
+        if self._thread.ident:
+            self._thread.join(deadline_s)
+        return not self._thread.is_alive()
+
     def _produce(self) -> None:
         try:
             for microbatch in self._microbatches():

@@ -8,6 +8,10 @@ from storage.history import History
 from storage.objects import Reached, no_point
 
 
+class PointRaised(Exception):
+    """Root of what a kill point raises on purpose: never an exception of the code around it."""
+
+
 class KillPoints(Protocol):
     """Told who this process is now, then called at every point. Picklable: it travels to actors and tasks."""
 

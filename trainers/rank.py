@@ -5,10 +5,10 @@ Every attempt builds the workload anew; nothing of an earlier attempt but the pr
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,20 +21,25 @@ from storage.manifest import Fingerprints, Manifest, decode
 from storage.objects import LocalObjects
 from storage.shard import parse_shard, read_verified
 from trainers import reducer
-from trainers.accumulation import SaveSchedule, partial_bytes, restore_partial
+from trainers.accumulation import partial_bytes, restore_partial
+from trainers.best import BestModel
 from trainers.dataset import open_dataset
 from trainers.errors import FingerprintMismatch, Interrupted, StateError
+from trainers.events import NonFiniteFound
 from trainers.fingerprint import step_fingerprint
-from trainers.loop import RankRun, to_device, train
+from trainers.loop import RankRun, train
+from trainers.parts import REPLICATED, is_replicated
 from trainers.pipeline import Pipeline, configure_ray_data
 from trainers.plan import Plan
-from trainers.points import KillPoints, NoPoints
+from trainers.points import KillPoints
 from trainers.reports import Outcome, SaveReport, Vote
 from trainers.saver import Saver, SaverIdentity
-from trainers.source import Share, Span, read_span, to_microbatch
+from trainers.source import Share
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec, code_digest
 from trainers.staging import Staging, as_tensor
 from trainers.state import Progress, live_digests, restore, seed_everything
+from trainers.update import require
+from trainers.warming import warm
 from trainers.workload import build, code_files
 
 _WINDOW_GROUPS = 4
@@ -60,7 +65,9 @@ class Rank:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         torch.set_num_threads(spec.threads_per_rank)
         configure_ray_data()
-        self.ticks, self.phase, self.step, self.loss = 0, "idle", 0, float("nan")
+        self.ticks, self.phase, self.step = 0, "idle", 0
+        self.loss: float | None = None
+        self._findings: deque[NonFiniteFound] = deque()
         self._stop = threading.Event()
         self._assignment: Assignment | None = None
         self._pipeline: Pipeline | None = None
@@ -74,33 +81,23 @@ class Rank:
         importlib.import_module("torch._dynamo")
 
     def survey(self) -> Survey:
-        """Opens and digests the dataset. Raises WorkloadError, DatasetError."""
+        """Opens and digests the dataset. Raises WorkloadError, DatasetError, PrecisionUnavailable."""
         spec = self._spec
+        require(spec.precision, self.device)
         seed_everything(spec.seed, None)
         dataset = open_dataset(Path(build(spec.workload, spec.workload_config).dataset))
         plan = Plan(dataset.rows, dataset.group_rows, _WINDOW_GROUPS, spec.seed & ((1 << 64) - 1))
-        code = code_digest(code_files(spec.workload))
-        prints = Fingerprints(dataset.fingerprint, plan.fingerprint, spec.config_digest, code)
-        return Survey(dataset, plan, prints)
+        files = self.code_files()
+        prints = Fingerprints(dataset.fingerprint, plan.fingerprint, spec.config_digest, code_digest(files))
+        return Survey(dataset, plan, prints, tuple(map(str, files)))
+
+    def code_files(self) -> list[Path]:
+        """The workload's sources, as far as they have been imported."""
+        return code_files(self._spec.workload)
 
     def warm(self) -> None:
-        """Does once, on data that is thrown away, all that is slow the first time: a step, an update, a stream."""
-        spec, survey = self._spec, self.survey()
-        share = self._share(0)
-        workload = build(spec.workload, spec.workload_config)
-        workload.model.to(self.device)
-        table = read_span(survey.dataset, survey.plan, share, Span(0, 0, 1))
-        batch = to_microbatch(table.slice(0, share.microbatch_rows), survey.dataset.columns)
-        reducer.Reducer(workload.model, 1)
-        workload.loss(workload.model, to_device(batch, self.device)).sum().backward()  # type: ignore[no-untyped-call]
-        workload.optimizer.step()
-        Staging(0, spec.ranks).prepare(workload)
-        pipeline = Pipeline(survey.dataset, survey.plan, share, first_step=0, last_step=1, prefetch=1, attempt=-1,
-                            points=NoPoints())
-        pipeline.start()
-        with contextlib.suppress(Exception):
-            pipeline.next()
-        pipeline.close()
+        """Does once what is slow the first time, see `warming`."""
+        warm(self._spec, self.survey(), self.device)
         self._points("standby.warm")
 
     def open_store(self) -> tuple[str, int]:
@@ -115,7 +112,7 @@ class Rank:
         self._assignment = assignment
         self._history.witness(assignment.clock)
         self._points.enter(assignment.attempt, "rank", assignment.rank, self._history)
-        self._start_pipeline(*_start_of(candidate))
+        self._start_pipeline(*(candidate.moment if candidate else (0, 0)))
         reducer.join_group(assignment.attempt, assignment.rank, self._spec.ranks, assignment.host, assignment.port,
                            self._spec.recovery_deadline_s)
         self._history.record("joined", assignment.attempt, rank=assignment.rank, world=self._spec.ranks)
@@ -126,8 +123,9 @@ class Rank:
         """Reads, verifies and keeps the candidate; one rank's no rejects it. None means a start from nothing."""
         assignment = self._here()
         self._loaded = None
-        if self._pipeline is None or self._pipeline.start_at != _start_of(candidate):
-            self._start_pipeline(*_start_of(candidate))
+        start = candidate.moment if candidate else (0, 0)
+        if self._pipeline is None or self._pipeline.start_at != start:
+            self._start_pipeline(*start)
         if candidate is None:
             return Vote(ok=True)
         started = time.monotonic()
@@ -156,7 +154,7 @@ class Rank:
             shard = parse_shard(data, record.path)
             own = record.rank == rank
             for name, view in shard.tensors.items():
-                if own or name.startswith(("model/", "optimizer/")):
+                if own or is_replicated(name):
                     tensors[name] = as_tensor(view)
             if own:
                 texts = {k.removeprefix("part."): v for k, v in shard.metadata.items() if k.startswith("part.")}
@@ -181,7 +179,7 @@ class Rank:
             self._saver = run.saver
             train(run)
             self._history.record("ended", assignment.attempt, rank=assignment.rank, step=run.progress.step)
-            return Outcome(True, run.progress.step)
+            return Outcome(True, run.progress.step, findings=self.take_findings())
         except Interrupted as error:
             reducer.leave_group()
             self._history.record("interrupted", assignment.attempt, rank=assignment.rank, reason=str(error),
@@ -201,16 +199,18 @@ class Rank:
         gradients = reducer.Reducer(workload.model, spec.ranks)
         seed_everything(spec.seed, assignment.rank)
         loaded = self._loaded
-        progress = restore(workload, loaded.tensors, loaded.texts) if loaded else Progress()
-        partial = restore_partial(workload, loaded.tensors, loaded.texts, progress.step,
-                                  loaded.manifest.microbatch) if loaded else None
+        progress = Progress(best_model=BestModel.of(workload.model) if spec.keep_best else None)
+        partial = None
+        if loaded is not None:
+            progress = restore(workload, loaded.tensors, loaded.texts, keep_best=spec.keep_best)
+            partial = restore_partial(workload, loaded.tensors, loaded.texts, progress.step, loaded.manifest.microbatch)
         parts = live_digests(workload, progress) | (partial.digests(workload) if partial else {})
         inside = {"microbatch": partial.microbatch} if partial else {}
         self._history.record("restored", assignment.attempt, rank=assignment.rank, step=progress.step, **inside,
                              cursor=progress.cursor, parts=parts, name=loaded.manifest.name if loaded else None,
                              digest=loaded.digest if loaded else None, state=step_fingerprint(workload, progress))
         _check_restored(parts, loaded, assignment.rank)
-        if not reducer.agree({name: parts[name] for name in ("model", "optimizer")}, spec.ranks):
+        if not reducer.agree({name: parts[name] for name in REPLICATED if name in parts}, spec.ranks):
             raise StateError("the ranks do not start from the same model and optimizer: build(config) must give the "
                              "same parameters every time it is called with the same seed")
         self._at("recover.restored")
@@ -219,18 +219,20 @@ class Rank:
         self._pipeline.start()
         self._at("recover.pipeline")
         self._loaded = None
-        self.step = progress.step
+        self.step, self.loss = progress.step, None
         self._staging = self._staging or Staging(assignment.rank, spec.ranks)
         if self._staging.rank != assignment.rank:
             self._staging = Staging(assignment.rank, spec.ranks)
-        schedule = SaveSchedule(spec.steps, spec.microbatches, spec.save_every, spec.save_every_microbatches)
-        self._staging.prepare(workload, partial_bytes(workload, self._share(assignment.rank).rows, schedule))
+        more_bytes = partial_bytes(workload, self._share(0).rows) if spec.save_every_microbatches else 0
+        self._staging.prepare(workload, progress, more_bytes)
         saver = Saver(SaverIdentity(spec.run, assignment.attempt, assignment.rank, spec.ranks), self._objects,
                       self._staging, self._history, report, self._points.bound())
         return RankRun(
-            attempt=assignment.attempt, share=self._share(assignment.rank), schedule=schedule, device=self.device,
+            attempt=assignment.attempt, share=self._share(assignment.rank), steps=spec.steps,
+            save_every=spec.save_every, save_every_microbatches=spec.save_every_microbatches, device=self.device,
             workload=workload, progress=progress, pipeline=self._pipeline, reducer=gradients, saver=saver,
-            history=self._history, at=self._at, on_step=self._on_step, partial=partial,
+            history=self._history, at=self._at, on_step=self._on_step, partial=partial, precision=spec.precision,
+            non_finite=spec.non_finite, on_non_finite=self._findings.append,
         )
 
     @property
@@ -252,6 +254,10 @@ class Rank:
         if self._stop.is_set():
             raise Interrupted(f"the supervisor ended the attempt at {point}")
         self._points(point)
+
+    def take_findings(self) -> tuple[NonFiniteFound, ...]:
+        """What was found since the last call."""
+        return tuple(self._findings.popleft() for _ in range(len(self._findings)))
 
     def _on_step(self, step: int, loss: float) -> None:
         self.step, self.loss = step, loss
@@ -281,10 +287,6 @@ class Rank:
         if self._assignment is None:
             raise StateError("this worker has no rank yet: prepare() comes first")
         return self._assignment
-
-
-def _start_of(candidate: Candidate | None) -> tuple[int, int]:
-    return (0, 0) if candidate is None else (candidate.step, candidate.microbatch)
 
 
 def _check_restored(parts: dict[str, str], loaded: Loaded | None, rank: int) -> None:

@@ -41,8 +41,13 @@ class Reducer:
             flat.zero_()
 
     def norm(self) -> float:
-        """L2 norm of the reduced gradient, over all parameters, as it lies there: scaled if a scaler scales."""
+        """L2 norm of the reduced gradient, over all parameters, as it lies there: scaled if a scaler scales.
+
+        Not finite if and only if an element is not (or is beyond 1e150, in double precision).
+        """
         norms = torch.stack([torch.linalg.vector_norm(flat).double() for flat in self._flats])
+        if not torch.isfinite(norms).all():  # squares beyond single precision are no reason
+            norms = torch.stack([torch.linalg.vector_norm(flat, dtype=torch.float64) for flat in self._flats])
         return float(torch.linalg.vector_norm(norms))
 
     def reduce(self, loss_sum: float) -> float:

@@ -20,6 +20,7 @@ from storage.objects import LocalObjects
 from storage.sealed import unseal
 from storage.shard import parse_shard, read_verified
 from trainers.errors import StateError, TrainingError
+from trainers.parts import BEST, is_replicated
 from trainers.spec import code_digest
 from trainers.staging import as_tensor
 from trainers.state import live_digests, restore, seed_everything
@@ -67,11 +68,11 @@ def _restore_rank(body: dict[str, Any], objects: LocalObjects, manifest: Manifes
             continue
         shard = parse_shard(bytearray(read_verified(objects, record)), record.path)
         for name, view in shard.tensors.items():
-            if record.rank == rank or name.startswith(("model/", "optimizer/")):
+            if record.rank == rank or is_replicated(name):
                 tensors[name] = as_tensor(view)
         if record.rank == rank:
             texts = {k.removeprefix("part."): v for k, v in shard.metadata.items() if k.startswith("part.")}
-    progress = restore(workload, tensors, texts)
+    progress = restore(workload, tensors, texts, keep_best=BEST in manifest.parts)
     if progress.step != manifest.step:
         raise StateError(f"{manifest.name} says step {manifest.step}, its state says {progress.step}")
     live = live_digests(workload, progress)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from storage.history import Head
 from storage.manifest import FileKind
 from storage.process import ProcessId
+from trainers.events import NonFiniteFound
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class FileReport:
 
 @dataclass(frozen=True)
 class SaveReport:
-    """One rank's part of one checkpoint. `parts` are digests of the rank's own parts, `optimizer_text` its JSON."""
+    """One rank's part of one checkpoint. parts: digests of the rank's own; texts: the JSON of the replicated ones."""
 
     attempt: int
     step: int
@@ -29,7 +31,7 @@ class SaveReport:
     files: tuple[FileReport, ...]
     replicated: dict[str, str]
     local: dict[str, str]
-    optimizer_text: str
+    texts: Mapping[str, str]
     parts: dict[str, str]
     head: Head
     clock: int
@@ -67,13 +69,17 @@ WAITS_FOR_INPUT = "waits for input"
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """`ticks` grows with every point passed; `phase` is the last one, or WAITS_FOR_INPUT."""
+    """`ticks` grows with every point passed; `phase` is the last one, or WAITS_FOR_INPUT.
+
+    loss: of the last step, None before the first one of the attempt. findings: new since the last heartbeat.
+    """
 
     ticks: int
     phase: str
     step: int
-    loss: float
+    loss: float | None
     clock: int
+    findings: tuple[NonFiniteFound, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,9 +94,9 @@ class Vote:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a rank's training ended: `finished` or `interrupted`."""
+    """How a rank's training ended: `finished` or `interrupted`. findings: those that no heartbeat has carried."""
 
     finished: bool
     step: int
     reason: str = ""
-    losses: tuple[float, ...] = field(default=())
+    findings: tuple[NonFiniteFound, ...] = ()

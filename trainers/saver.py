@@ -24,7 +24,7 @@ from storage.objects import LocalObjects, Reached
 from storage.shard import shard_header, write_ledger, write_shard
 from trainers.accumulation import Partial
 from trainers.errors import Interrupted
-from trainers.parts import LOCAL, PARTIAL, is_replicated, part_digests
+from trainers.parts import LOCAL, PARTIAL, REPLICATED, is_replicated, part_digests
 from trainers.reports import FileReport, SaveReport
 from trainers.staging import Snapshot, Staging
 from trainers.state import Progress
@@ -168,8 +168,9 @@ class Saver:
         files = (FileReport(shard.path, "shard", shard.bytes, shard.digest),
                  FileReport(segment.path, "ledger", segment.bytes, segment.digest))
         local = {n: d for n, d in digests.items() if not is_replicated(n)}
+        texts = {part: text for part, text in snapshot.texts.items() if part in REPLICATED}
         return SaveReport(
             identity.attempt, step, identity.rank, files, {n: d for n, d in digests.items() if is_replicated(n)}, local,
-            snapshot.texts["optimizer"], part_digests((*LOCAL, *PARTIAL), local, snapshot.texts), self._history.head,
-            self._history.clock, order.microbatch,
+            texts, part_digests((*LOCAL, *PARTIAL), local, snapshot.texts), self._history.head, self._history.clock,
+            order.microbatch,
         )

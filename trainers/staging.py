@@ -70,15 +70,15 @@ class Staging:
         self._flat = torch.empty(0, dtype=torch.uint8)
         self._layouts: dict[_Layout, _Fitted] = {}
 
-    def prepare(self, workload: Workload, partial_bytes: int = 0) -> None:
+    def prepare(self, workload: Workload, progress: Progress | None = None, partial_bytes: int = 0) -> None:
         """Allocates for the state as it is, so that the first save need not; for a step's partial state besides."""
-        own = self._own(workload, None)
+        own = self._own(workload, progress or Progress(), None)
         self._allocate(sum(t.nbytes for t in own.values()) + partial_bytes)
         self._fit(own)
 
     def copy(self, workload: Workload, progress: Progress, partial: Partial | None = None) -> Snapshot:
         """Copies this rank's part of the state. Returns what was copied; valid until the next copy."""
-        own = self._own(workload, partial)
+        own = self._own(workload, progress, partial)
         fitted = self._fit(own)
         for view, tensor in zip(fitted.views, own.values(), strict=True):
             view.copy_(tensor, non_blocking=True)
@@ -87,10 +87,11 @@ class Staging:
         texts = json_parts(workload, progress) | (partial.texts() if partial else {})
         return Snapshot(fitted.specs, texts, self._flat[: fitted.bytes].numpy().data)
 
-    def _own(self, workload: Workload, partial: Partial | None) -> dict[str, torch.Tensor]:
-        shared = replicated_tensors(workload)
+    def _own(self, workload: Workload, progress: Progress, partial: Partial | None) -> dict[str, torch.Tensor]:
+        best = progress.best_model
+        shared = replicated_tensors(workload, best)
         owner = owner_of({name: t.nbytes for name, t in shared.items()}, self._ranks)
-        own = {name: t for name, t in shared.items() if owner[name] == self.rank} | local_tensors(workload)
+        own = {name: t for name, t in shared.items() if owner[name] == self.rank} | local_tensors(workload, best)
         own |= partial.tensors(workload) if partial else {}
         # Wide elements first keeps every offset aligned; the file format allows no padding between tensors.
         return dict(sorted(own.items(), key=lambda item: (-item[1].element_size(), item[0])))

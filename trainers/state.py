@@ -5,6 +5,7 @@ The parts and their names are those of `parts.py`. A missing part is an error, n
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import torch
 
 from storage.digests import bulk_digest
 from trainers import jsonstate
+from trainers.best import BestModel, description
 from trainers.errors import StateError
 from trainers.parts import LOCAL, REPLICATED, part_digests
 from trainers.workload import Workload
@@ -24,7 +26,11 @@ _TAIL = 256
 
 @dataclass
 class Progress:
-    """Where the run stands. `step` counts updates, skipped ones included; the cursor is step · global_batch."""
+    """Where the run stands. `step` counts updates, skipped ones included; the cursor is step · global_batch.
+
+    best_metric: the lowest finite training loss of a step so far, best_step: that step, counted like `step` after it.
+    best_model: the model that had it, if the run keeps one; a part of its own, not of `progress`.
+    """
 
     step: int = 0
     cursor: int = 0
@@ -35,6 +41,7 @@ class Progress:
     best_step: int | None = None
     loss_count: int = 0
     loss_tail: list[float] = field(default_factory=list)
+    best_model: BestModel | None = None
 
     def advance(self, loss: float, global_batch: int, *, skipped: bool) -> None:
         """Step counter, cursor, counts and loss history move together, in one place."""
@@ -45,12 +52,17 @@ class Progress:
         self.updates += not skipped
         self.loss_count += 1
         self.loss_tail = [*self.loss_tail[1 - _TAIL:], loss]
-        if self.best_metric is None or loss < self.best_metric:
+        if self.is_best(loss):
             self.best_metric, self.best_step = loss, self.step
+
+    def is_best(self, loss: float) -> bool:
+        """Whether this loss is lower than every one before it, and finite."""
+        return math.isfinite(loss) and (self.best_metric is None or loss < self.best_metric)
 
     def to_json(self) -> dict[str, Any]:
         best = None if self.best_metric is None else self.best_metric.hex()
-        return {**vars(self), "best_metric": best, "loss_tail": [loss.hex() for loss in self.loss_tail]}
+        plain = {name: value for name, value in vars(self).items() if name != "best_model"}
+        return {**plain, "best_metric": best, "loss_tail": [loss.hex() for loss in self.loss_tail]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Progress:
@@ -75,29 +87,29 @@ def parameter_names(workload: Workload) -> dict[int, str]:
     return {id(parameter): name for name, parameter in workload.model.named_parameters()}
 
 
-def replicated_tensors(workload: Workload) -> dict[str, torch.Tensor]:
-    """`model/<parameter>` and `optimizer/<parameter>/<key>`: live tensors, not copies."""
+def replicated_tensors(workload: Workload, best: BestModel | None = None) -> dict[str, torch.Tensor]:
+    """`model/<parameter>`, `optimizer/<parameter>/<key>` and those of the best model: live tensors, not copies."""
     tensors = {f"model/{name}": parameter.data for name, parameter in workload.model.named_parameters()}
     names = parameter_names(workload)
     for parameter, state in workload.optimizer.state.items():
         for key, value in state.items():
             if isinstance(value, torch.Tensor):
                 tensors[f"optimizer/{names[id(parameter)]}/{key}"] = value
-    return tensors
+    return tensors if best is None else tensors | best.shared_tensors()
 
 
-def local_tensors(workload: Workload) -> dict[str, torch.Tensor]:
-    """`buffer/<name>` live, and the torch generators' states."""
+def local_tensors(workload: Workload, best: BestModel | None = None) -> dict[str, torch.Tensor]:
+    """`buffer/<name>` live, the torch generators' states, and the best model's buffers."""
     tensors = {f"buffer/{name}": buffer for name, buffer in workload.model.named_buffers()}
     tensors["rng/torch"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors["rng/cuda"] = torch.cuda.get_rng_state()
-    return tensors
+    return tensors if best is None else tensors | best.local_tensors()
 
 
 def json_parts(workload: Workload, progress: Progress) -> dict[str, str]:
     """JSON text of every part that has any; taken at once, so it is of one moment."""
-    scheduler, scaler = workload.scheduler, workload.scaler
+    scheduler, scaler, best = workload.scheduler, workload.scaler, progress.best_model
     kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     numpy_state = (str(kind), [int(key) for key in keys], int(position), int(has_gauss), float(gauss))
     return {
@@ -107,6 +119,8 @@ def json_parts(workload: Workload, progress: Progress) -> dict[str, str]:
         "progress": jsonstate.encode(progress.to_json(), "progress"),
         "rng.python": jsonstate.encode(random.getstate(), "rng.python"),
         "rng.numpy": jsonstate.encode(numpy_state, "rng.numpy"),
+        **({} if best is None else {
+            "best": jsonstate.encode(description(progress.best_metric, progress.best_step), "best")}),
     }
 
 
@@ -127,7 +141,8 @@ def optimizer_rest(workload: Workload) -> dict[str, Any]:
 
 def live_digests(workload: Workload, progress: Progress) -> dict[str, str]:
     """Digests of all parts as they are in this process now."""
-    tensors = {**replicated_tensors(workload), **local_tensors(workload)}
+    best = progress.best_model
+    tensors = {**replicated_tensors(workload, best), **local_tensors(workload, best)}
     digests = {name: tensor_digest(t) for name, t in tensors.items()}
     return part_digests((*REPLICATED, *LOCAL), digests, json_parts(workload, progress))
 
@@ -140,11 +155,14 @@ def seed_everything(seed: int, rank: int | None) -> None:
     torch.manual_seed(mixed)
 
 
-def restore(workload: Workload, tensors: Mapping[str, torch.Tensor], texts: Mapping[str, str]) -> Progress:
+def restore(
+    workload: Workload, tensors: Mapping[str, torch.Tensor], texts: Mapping[str, str], *, keep_best: bool = False
+) -> Progress:
     """Puts the saved state into a freshly built workload, generators last. Raises StateError on any misfit."""
     _restore_model(workload, tensors)
     if workload.scheduler is not None:
-        workload.scheduler.load_state_dict(_part(texts, "scheduler"))
+        saved = _part(texts, "scheduler")
+        workload.scheduler.load_state_dict(jsonstate.like(saved, workload.scheduler.state_dict()))
     elif texts.get("scheduler") != "null":
         raise StateError("the checkpoint holds a scheduler, the workload builds none")
     _restore_optimizer(workload, tensors, _part(texts, "optimizer"))
@@ -153,6 +171,12 @@ def restore(workload: Workload, tensors: Mapping[str, torch.Tensor], texts: Mapp
     elif texts.get("scaler") != "null":
         raise StateError("the checkpoint holds a gradient scaler, the workload builds none")
     progress = Progress.from_json(_part(texts, "progress"))
+    if keep_best:
+        if _part(texts, "best") != description(progress.best_metric, progress.best_step):
+            raise StateError("the checkpoint's best model does not belong to the best metric of its progress")
+        progress.best_model = BestModel.restored(workload.model, tensors)
+    elif "best" in texts:
+        raise StateError("the checkpoint holds a best model, this run keeps none: set keep_best: true")
     _restore_generators(tensors, texts)
     return progress
 

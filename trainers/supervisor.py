@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-import ray
 from ray.exceptions import RayError
 
 from storage.errors import Damaged, Fenced, StoreFull
@@ -20,6 +19,7 @@ from storage.log import CommitLog, Fence, Publish
 from storage.objects import LocalObjects
 from storage.selection import Decision, candidates, decide, ever_published
 from trainers import errors
+from trainers.blame import repeated
 from trainers.choosing import propose, retried
 from trainers.errors import GaveUp
 from trainers.events import (
@@ -28,8 +28,6 @@ from trainers.events import (
     DeathDetected,
     Event,
     Finished,
-    Published,
-    StepDone,
     TrainingStarted,
 )
 from trainers.group import Group, Process
@@ -37,11 +35,12 @@ from trainers.points import KillPoints
 from trainers.predecessors import end_predecessors
 from trainers.reports import Heartbeat, Vote
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
-from trainers.watch import AttemptFailed, Lost, Watch, result_of
+from trainers.telling import Telling
+from trainers.watch import AttemptFailed, Lost, Watch, await_survivors, result_of
 
 # Another attempt would end the same way: these are the user's to mend.
 _FATAL = (errors.WorkloadError, errors.DatasetError, errors.StateError, errors.FingerprintMismatch, errors.NonFinite,
-          StoreFull)
+          errors.PrecisionUnavailable, StoreFull)
 
 
 class Supervisor:
@@ -57,9 +56,8 @@ class Supervisor:
         self._group = Group(spec, points, notify, history, py_executable, environment)
         self._attempt = 0
         self._survey: Survey | None = None
-        self._told: dict[str, int] = {}
-        self._first_step = 0
-        self._known = 0
+        self._telling = Telling(self._log, notify)
+        self._first_step = self._known = 0
 
     def run(self) -> None:
         """Trains, recovering from every failure. Raises GaveUp, Fenced and the workload's own errors."""
@@ -76,10 +74,9 @@ class Supervisor:
             raise
 
     def _fenced_by(self) -> int | None:
-        """The attempt of another supervisor's fence since this one began, if there is one."""
-        own = self._history.process
-        fences = [e for e in self._log.read()[self._known :] if isinstance(e, Fence) and e.owner != own]
-        return fences[-1].attempt if fences else None
+        """The attempt of another supervisor's fence after this one's own, if there is one."""
+        fences = [e for e in self._log.read()[self._known :] if isinstance(e, Fence)]
+        return fences[-1].attempt if fences and fences[-1].owner != self._history.process else None
 
     def close(self) -> None:
         """Ends every process that was started. Idempotent; the history stays open for its owner."""
@@ -92,15 +89,23 @@ class Supervisor:
                              host=own.host, history=self._history.name)
         end_predecessors(spec, self._group.namespace, self._history)
         self._group.start()
+        before: list[BaseException | None] = []
         for number in range(spec.max_attempts):
             try:
                 self._one_attempt()
                 return
             except AttemptFailed as failure:
+                if (later := self._fenced_by()) is not None:
+                    raise Fenced(later) from failure
                 if number + 1 == spec.max_attempts:
                     raise GaveUp(f"gave up after {spec.max_attempts} attempts, the last one ended by: {failure}; raise "
                                  "max_attempts or look into the history") from failure
                 self._clear(failure)
+                raised = [each.error for each in failure.lost]
+                if again := repeated(before, raised):
+                    raise GaveUp(f"{again}: it came in two attempts in a row, so another one would end the same way; "
+                                 "mend the workload and start a new run") from failure
+                before = raised
 
     def _one_attempt(self) -> None:
         self._points("recover.fence.before")
@@ -137,7 +142,8 @@ class Supervisor:
             survey: Survey = result_of(self._group.ranks[0].actor.survey.remote(), self._group.ranks[0])
             data, plan = survey.dataset, survey.plan
             named = {"path": data.folder, "fingerprint": data.fingerprint, "rows": data.rows}
-            self._history.record("dataset", dataset=named, plan=asdict(plan))
+            code = {"digest": survey.fingerprints.code, "files": list(survey.code_files)}
+            self._history.record("dataset", dataset=named, plan=asdict(plan), code=code)
             self._survey = survey
         return self._survey
 
@@ -216,24 +222,16 @@ class Supervisor:
         outcomes = watch.collect(calls)
         if not all(outcome.finished for outcome in outcomes.values()):
             raise AttemptFailed([], {})
-        self._tell_published()
+        for outcome in outcomes.values():
+            self._telling.non_finite(outcome.findings)
+        self._telling.published()
         self._history.record("finished", attempt, step=self._spec.steps)
         self._notify(Finished(self._spec.steps))
 
     def _on_beat(self, process: Process, beat: Heartbeat) -> None:
-        if process.rank is not None and beat.loss == beat.loss and self._told.get(str(process.rank)) != beat.step:
-            self._told[str(process.rank)] = beat.step
-            self._notify(StepDone(self._attempt, process.rank, beat.step, beat.loss))
-            if beat.step >= self._first_step:
-                self._group.refill()
-            if process.rank == 0:
-                self._tell_published()
-
-    def _tell_published(self) -> None:
-        for entry in self._log.read():
-            if isinstance(entry, Publish) and entry.seq > self._told.get("seq", -1):
-                self._told["seq"] = entry.seq
-                self._notify(Published(entry.attempt, entry.name, entry.step))
+        rank = process.rank
+        if rank is not None and self._telling.beat(self._attempt, rank, beat) and beat.step >= self._first_step:
+            self._group.refill()
 
     def _clear(self, failure: AttemptFailed) -> None:
         """After a failed attempt: the lost are gone for certain, survivors are idle, everybody is replaced."""
@@ -243,6 +241,9 @@ class Supervisor:
             self._detected(each)
         self._points("recover.detected")
         if fatal := next((each.error for each in lost.values() if isinstance(each.error, _FATAL)), None):
+            if isinstance(fatal, errors.NonFinite) and fatal.found is not None:
+                self._telling.non_finite([fatal.found])
+                await_survivors(failure, lost, self._spec.survivor_deadline_s)  # they stop for the same reason
             raise fatal
         if committer is not None and committer not in lost:
             committer.actor.abandon.remote(attempt)
@@ -251,7 +252,7 @@ class Supervisor:
                 process.actor.interrupt.remote(attempt)
         for process in lost:
             self._end(process)
-        for each in self._await_survivors(failure, lost):
+        for each in await_survivors(failure, lost, self._spec.survivor_deadline_s):
             self._detected(each)
             self._end(each.process)
             lost[each.process] = each
@@ -270,24 +271,6 @@ class Supervisor:
         else:
             self._group.leave(process)
 
-    def _await_survivors(self, failure: AttemptFailed, lost: dict[Process, Lost]) -> list[Lost]:
-        """Waits until the calls of survivors have returned. Returns those that died or missed the deadline."""
-        pending = {ref: p for ref, p in failure.pending.items() if p not in lost}
-        if not pending:
-            return []
-        done, late = ray.wait(list(pending), num_returns=len(pending), timeout=self._spec.survivor_deadline_s)
-        found = [Lost(pending[ref], "missed_deadline") for ref in late]
-        for ref in done:
-            try:
-                ray.get(ref)
-            except ray.exceptions.RayTaskError as error:
-                cause = getattr(error, "cause", None) or error
-                if not isinstance(cause, errors.Interrupted):
-                    found.append(Lost(pending[ref], "raised", f"{type(cause).__name__}: {cause}", cause))
-            except RayError as error:
-                found.append(Lost(pending[ref], "actor_died", type(error).__name__))
-        return found
-
     def _detected(self, lost: Lost) -> None:
         process = lost.process
         member = process.member
@@ -296,5 +279,6 @@ class Supervisor:
         who = {"pid": member.process.pid, "start_ticks": member.process.start_ticks}
         self._history.record("detected", self._attempt, role=process.role, rank=process.rank, how=lost.how,
                              detail=lost.detail, **who)
-        self._notify(DeathDetected(self._attempt, process.role, process.rank, how=lost.how, **who))
+        self._notify(DeathDetected(self._attempt, process.role, process.rank, how=lost.how, detail=lost.detail,
+                                   **who))
 

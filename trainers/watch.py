@@ -15,7 +15,8 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from storage.history import History
-from trainers.errors import Interrupted
+from trainers.blame import described
+from trainers.errors import Interrupted, WorkloadRaised
 from trainers.group import Process
 from trainers.reports import WAITS_FOR_INPUT, Heartbeat, Outcome
 
@@ -34,12 +35,16 @@ class Lost:
     detail: str = ""
     error: BaseException | None = None
 
+    def __str__(self) -> str:
+        who = self.process.role if self.process.rank is None else f"{self.process.role} {self.process.rank}"
+        return f"{who} {self.how.replace('_', ' ')}" + (f": {self.detail}" if self.detail else "")
+
 
 class AttemptFailed(Exception):
     """The attempt cannot go on. `pending` maps the calls still running to their processes."""
 
     def __init__(self, lost: Sequence[Lost], pending: Mapping[Any, Process]) -> None:
-        super().__init__(", ".join(f"{each.process.role} {each.process.rank}: {each.how}" for each in lost))
+        super().__init__(", ".join(map(str, lost)) or "a rank was interrupted, and no cause showed")
         self.lost, self.pending = list(lost), dict(pending)
 
 
@@ -96,7 +101,7 @@ class Watch:
             if isinstance(cause, Interrupted):
                 results[process] = Outcome(False, 0, str(cause))
                 return None
-            return Lost(process, "raised", f"{type(cause).__name__}: {cause}", cause)
+            return raised(process, cause)
         except RayError as error:  # unavailable counts as dead: it is fenced and killed, not waited for
             pending.pop(ref, None)
             return Lost(process, "actor_died", type(error).__name__)
@@ -160,6 +165,30 @@ class Watch:
         # Who waits in the reduction waits for the others: the suspects are those who do not.
         suspects = [p for p in waiting if phases.get(p) != "reduce.before"] or waiting
         return [Lost(p, "stalled", f"passed no point since {phases.get(p)}") for p in suspects]
+
+
+def raised(process: Process, cause: BaseException) -> Lost:
+    """A process whose call raised `cause`."""
+    return Lost(process, "raised", str(cause) if isinstance(cause, WorkloadRaised) else described(cause), cause)
+
+
+def await_survivors(failure: AttemptFailed, lost: Mapping[Process, Lost], deadline_s: float) -> list[Lost]:
+    """Waits until the calls of survivors have returned. Returns those that died or missed the deadline."""
+    pending = {ref: p for ref, p in failure.pending.items() if p not in lost}
+    if not pending:
+        return []
+    done, late = ray.wait(list(pending), num_returns=len(pending), timeout=deadline_s)
+    found = [Lost(pending[ref], "missed_deadline") for ref in late]
+    for ref in done:
+        try:
+            ray.get(ref)
+        except RayTaskError as error:
+            cause = getattr(error, "cause", None) or error
+            if not isinstance(cause, Interrupted):
+                found.append(raised(pending[ref], cause))
+        except RayError as error:
+            found.append(Lost(pending[ref], "actor_died", type(error).__name__))
+    return found
 
 
 def result_of(ref: Any, process: Process) -> Any:

@@ -12,12 +12,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from storage.errors import StorageError
 from storage.history import Head, History, history_name
 from storage.process import ProcessId, current_process, start_ticks
-from trainers.errors import Interrupted
-from trainers.points import KillPoints
+from trainers.blame import blamed
+from trainers.errors import Interrupted, TrainingError
+from trainers.points import KillPoints, PointRaised
 from trainers.reports import WAITS_FOR_INPUT, Heartbeat, Member, Outcome, SaveReport, Vote
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 _ORPHAN_S = 60.0
 _ORPHAN_CHECK_S = 5.0
 GROUPS = {"control": 4, "hold": 1}
+_OWN = (TrainingError, StorageError, PointRaised, RayError)  # everything else that training raises is the workload's
 
 
 def member_of(history: History) -> Member:
@@ -69,9 +72,9 @@ class Worker:
         self._history.witness(clock)
         rank = self._rank_or_none
         if rank is None:
-            return Heartbeat(0, "idle", 0, float("nan"), self._history.clock)
+            return Heartbeat(0, "idle", 0, None, self._history.clock)
         phase = WAITS_FOR_INPUT if rank.waits_for_input else rank.phase
-        return Heartbeat(rank.ticks, phase, rank.step, rank.loss, self._history.clock)
+        return Heartbeat(rank.ticks, phase, rank.step, rank.loss, self._history.clock, rank.take_findings())
 
     @ray.method(concurrency_group="control")
     def interrupt(self, attempt: int) -> None:
@@ -99,11 +102,14 @@ class Worker:
         return self._rank.load(candidate)
 
     def train(self, clock: int, committer: Any) -> Outcome:
-        return self._rank.train(clock, _reporter(committer))
+        rank = self._rank
+        with blamed(rank.code_files, lambda: rank.step, _OWN):
+            return rank.train(clock, _reporter(committer))
 
     @ray.method(concurrency_group="control")
     def close(self) -> Head:
         """Ends the history; the process is killed afterwards."""
+        self._points.flush()
         return self._history.close()
 
     def _end_when_orphaned(self) -> None:

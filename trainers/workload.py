@@ -1,6 +1,7 @@
 """The seam by which a workload comes in: `build(config)` returns model, optimizer, scheduler, loss and dataset.
 
 A workload is named `bytelm`, `linreg` or `tiny` (built in), `package.module:build`, or `path/to/file.py:build`.
+The folder of such a file is where its imports are looked for first, as with a script that Python runs.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,11 +19,13 @@ from typing import Any
 
 import torch
 
+from trainers.blame import described, place_of
 from trainers.errors import WorkloadError
 
 Batch = dict[str, torch.Tensor]
 Loss = Callable[[torch.nn.Module, Batch], torch.Tensor]
 Config = Mapping[str, Any]
+_ROOT = Path(__file__).resolve().parent.parent
 BUILT_IN = {name: f"trainers.workloads.{name}:build" for name in ("bytelm", "linreg", "tiny")}
 
 
@@ -65,6 +69,7 @@ def _import(place: str, name: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(module_name, path)
         if spec is None or spec.loader is None or not path.is_file():
             raise WorkloadError(f"workload {name!r}: there is no file {path}")
+        sys.path[:] = [str(path.parent), *(entry for entry in sys.path if entry != str(path.parent))]
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module
         spec.loader.exec_module(module)
@@ -72,7 +77,8 @@ def _import(place: str, name: str) -> ModuleType:
     except WorkloadError:
         raise
     except Exception as error:
-        raise WorkloadError(f"workload {name!r}: importing {place} failed: {type(error).__name__}: {error}") from error
+        where = place_of(error, [Path(place).resolve()])
+        raise WorkloadError(f"workload {name!r}: importing {place} failed: {described(error)} ({where})") from error
 
 
 def build(name: str, config: Config) -> Workload:
@@ -81,7 +87,8 @@ def build(name: str, config: Config) -> Workload:
     try:
         workload = builder(config)
     except Exception as error:
-        raise WorkloadError(f"workload {name!r}: build(config) failed: {type(error).__name__}: {error}") from error
+        where = place_of(error, code_files(name))
+        raise WorkloadError(f"workload {name!r}: build(config) failed: {described(error)} ({where})") from error
     if not isinstance(workload, Workload):
         raise WorkloadError(f"workload {name!r}: build(config) returned {type(workload).__name__}, not a Workload")
     known = {id(p) for p in workload.model.parameters()}
@@ -91,9 +98,23 @@ def build(name: str, config: Config) -> Workload:
 
 
 def code_files(name: str) -> list[Path]:
-    """The source files that decide the numbers: the workload's own module."""
+    """The source files that decide the numbers: the workload's own module first.
+
+    For a workload in a file also what it has imported from that file's folder so far, so call it after `build`.
+    """
     place = BUILT_IN.get(name, name).rpartition(":")[0]
     if place.endswith(".py"):
-        return [Path(place).resolve()]
+        path = Path(place).resolve()
+        return [path, *(other for other in _imported_below(path.parent) if other != path)]
     source = getattr(_import(place, name), "__file__", None)
     return [Path(source)] if source else []
+
+
+def _imported_below(folder: Path) -> list[Path]:
+    """Sources of the modules imported from a folder; not what is installed there, nor this program itself."""
+    sources = {module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
+    # Some modules, torch's for one, name a file that is none.
+    paths = {Path(s).resolve() for s in sources if s and os.path.isabs(s) and s.endswith(".py") and os.path.isfile(s)}
+    own = tuple(_ROOT / package for package in ("chaos", "trainers", "storage"))
+    below = {path for path in paths if path.is_relative_to(folder) and not any(map(path.is_relative_to, own))}
+    return sorted(path for path in below if "site-packages" not in path.relative_to(folder).parts)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from chaos.audit.events import Detected, Ended, ExitConfirmed, Exited, GaveUp, Killing, ProcessNamed, Resumed
 from chaos.audit.evidence import Evidence
 from chaos.audit.facts import Fault, Receipt
-from chaos.audit.witnesses import events
+from chaos.audit.logbook import handed_on
+from chaos.audit.witnesses import boot, events
 
 SIGKILL = 9
-_Id = tuple[int | None, int | None]
+Identity: TypeAlias = tuple[int | None, int | None]
+_WRITES = {"rank": "worker", "standby": "worker", "committer": "committer", "supervisor": "supervisor"}
 _HANG = frozenset({"stopped", "stalled", "missed_deadline"})
 
 
@@ -26,7 +29,7 @@ class Observed:
     code: int | None = None
 
 
-def identity(receipt: Receipt) -> _Id:
+def identity(receipt: Receipt) -> Identity:
     return receipt.target.pid, receipt.target.start_ticks
 
 
@@ -50,6 +53,21 @@ def mismatch(evidence: Evidence, fault: Fault, receipt: Receipt) -> str:
     held = receipt.gate
     if fault.gate is not None and (held is None or not held.held or held.gate != fault.gate):
         return f"was planned behind a gate at {fault.gate.point}, its receipt does not say that it was held"
+    return _of_another_process(evidence, receipt)
+
+
+def _of_another_process(evidence: Evidence, receipt: Receipt) -> str:
+    """How the receipt does not fit the history of the process that it names; empty if it does."""
+    role, target, head = _WRITES.get(receipt.role), receipt.target, receipt.history
+    if role is None:
+        return ""
+    if head is None:
+        return "has a receipt that does not say how far the struck process had recorded"
+    own = f"{role}-{target.host}-{target.pid}-{target.start_ticks}.jsonl"
+    if head.file != own:
+        return f"struck process {target.pid}, but its receipt was written beside history/{head.file}"
+    if own in evidence.history.files and boot(evidence, own) != receipt.boot:
+        return f"has a receipt of another boot than history/{own}"
     return ""
 
 
@@ -64,14 +82,24 @@ def observe(evidence: Evidence, receipt: Receipt) -> Observed | None:
     if receipt.kind == "exception":
         return _raised(evidence, receipt)
     ended = next((e for e in endings(evidence, identity(receipt)) if e.signal == SIGKILL), None)
-    if ended is None:
+    if ended is None or _killed_unseen(evidence, identity(receipt)):
         return None
     detected = list(_detections(evidence, receipt))
     if receipt.kind == "hang":
         hows = [detection.how for detection in detected if detection.how in _HANG]
         return Observed(ended.pid, hows[0], ended.signal, ended.code) if hows else None
-    how = detected[0].how if detected else "exited"
-    return Observed(ended.pid, how, ended.signal, ended.code)
+    if detected:
+        return Observed(ended.pid, detected[0].how, ended.signal, ended.code)
+    # Nobody waits for a standby, and a supervisor that is gone misses nobody.
+    alone = receipt.role == "standby" or handed_on(evidence.store.log.entries, receipt.attempt)
+    return Observed(ended.pid, "exited", ended.signal, ended.code) if alone else None
+
+
+def _killed_unseen(evidence: Evidence, process: Identity) -> bool:
+    """Whether a supervisor killed the process before anybody had found it lost: then the fault did not end it."""
+    seen = {(e.file, e.n) for e in events(evidence, Detected) if (e.what.pid, e.what.start_ticks) == process}
+    kills = [e for e in events(evidence, Killing) if (e.what.pid, e.what.start_ticks) == process]
+    return any(all(file == kill.file and n > kill.n for file, n in seen) for kill in kills)
 
 
 def _damage(evidence: Evidence, receipt: Receipt) -> Observed | None:
@@ -114,7 +142,7 @@ def _names(text: str, fault: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(fault)}(?![\w-])", text) is not None
 
 
-def endings(evidence: Evidence, process: _Id) -> Iterator[Ended]:
+def endings(evidence: Evidence, process: Identity) -> Iterator[Ended]:
     """How the process ended, as its launcher saw it or the supervisor confirmed."""
     for kind in (Exited, ExitConfirmed):
         for event in events(evidence, kind):
@@ -122,8 +150,8 @@ def endings(evidence: Evidence, process: _Id) -> Iterator[Ended]:
                 yield event.what
 
 
-def explained(evidence: Evidence) -> set[_Id]:
-    """Processes that were meant to end: struck with a receipt, killed by a recovery or clean-up, or left behind by
+def explained(evidence: Evidence) -> set[Identity]:
+    """Processes whose end is known: struck with a receipt, killed by a recovery or clean-up, or left behind by
     a supervisor that was struck itself or that another one found gone."""
     meant = {identity(receipt) for receipt in evidence.history.receipts}
     meant |= {(event.what.pid, event.what.start_ticks) for event in events(evidence, Killing)}
@@ -145,12 +173,21 @@ def orphaning(evidence: Evidence) -> set[str]:
 
 
 def unexplained(evidence: Evidence) -> Iterator[str]:
-    """Deaths of processes of the run that no receipt and no kill by the supervisor accounts for."""
+    """Deaths of processes of the run that no receipt and no kill by the supervisor accounts for.
+
+    A kill within an attempt accounts for an end by its own signal only: it also follows upon a death.
+    """
     meant = explained(evidence)
+    struck = {identity(receipt) for receipt in evidence.history.receipts}
+    kills: dict[Identity, set[tuple[int | None, int]]] = {}
+    for event in events(evidence, Killing):
+        kills.setdefault((event.what.pid, event.what.start_ticks), set()).add((event.attempt, event.what.signal))
     named = {(event.what.pid, event.what.start_ticks): event.what for event in events(evidence, ProcessNamed)}
     for process, who in named.items():
         for ended in endings(evidence, process):
-            if (ended.signal is not None or ended.code) and process not in meant:
+            ways = kills.get(process, set()) if process not in struck else set()
+            otherwise = ways and all(attempt is not None and ended.signal != number for attempt, number in ways)
+            if (ended.signal is not None or ended.code) and (process not in meant or otherwise):
                 how = (
                     f"by signal {ended.signal}"
                     if ended.signal is not None

@@ -184,6 +184,16 @@ class StepDone:
 
 
 @dataclass(frozen=True)
+class NonFinite:
+    """A loss or gradient that was not finite in the update before step: what, and the action taken."""
+
+    rank: int
+    step: int
+    what: str
+    action: str
+
+
+@dataclass(frozen=True)
 class SaveDue:
     """microbatch: 0 at a step's boundary. parts: inside a step, digests of its partial state at that moment."""
 
@@ -245,6 +255,7 @@ _WORKER = {
     "loaded": Loaded,
     "restored": Restored,
     "step": StepDone,
+    "non_finite": NonFinite,
     "save_due": SaveDue,
     "save_staged": SaveStaged,
 }

@@ -282,7 +282,7 @@ class TwinSeen:
 class Evidence:
     """Everything that a check may look at. begun: the run's own facts, None if the history lost them.
 
-    twins: none, one, or a second one that tells whether twins are equal at all.
+    twins: none, one, or a second one that tells whether twins are equal at all. folder: the run's, to name it.
     """
 
     store: Store
@@ -291,6 +291,7 @@ class Evidence:
     plan: PlanSpec | None
     dataset: Dataset
     twins: tuple[TwinSeen, ...] = ()
+    folder: str = "RUN"
 
     @property
     def faults(self) -> tuple[Fault, ...]:

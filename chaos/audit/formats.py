@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import stat
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import xxhash
@@ -18,6 +21,20 @@ Buffer = bytes | memoryview
 
 class FormatError(Exception):
     """Bytes are not what their format says. Stays inside the audit: the reader makes an observation of it."""
+
+
+def read_regular(path: Path) -> bytes:
+    """The file's bytes. Raises OSError, and FormatError for what is no regular file: a FIFO would never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        require_regular(os.fstat(descriptor))
+        return file.read()
+
+
+def require_regular(status: os.stat_result) -> None:
+    """Raises FormatError unless it is the status of a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        raise FormatError("is no regular file")
 
 
 def canonical(value: object) -> bytes:
@@ -60,19 +77,23 @@ TENSOR_PREFIX: Mapping[str, str] = {
     "rng.cuda": "rng/cuda",
     "gradients": "gradient/",
     "accumulation": "accumulation/",
+    "best": "best/",
+    "best.buffers": "best_buffer/",
 }
 TEXT_PARTS = frozenset(
     {"optimizer", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "accumulation"}
 )
 SHARED_PARTS = frozenset({"model", "optimizer"})
 RANK_PARTS = frozenset({"buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch"})
+BEST = "best"  # a shared part that only a run which keeps its best model has
+MAYBE_RANK_PARTS = frozenset({"rng.cuda", "best.buffers"})  # the latter wherever there is `best`
 PARTIAL_PARTS = frozenset({"gradients", "accumulation"})  # of a checkpoint inside a step, besides
 _INSIDE = re.compile(r"s[0-9]{8,}-m([0-9]{4,})-a[0-9]{4,}")
 
 
 def is_shared(tensor: str) -> bool:
     """Whether a tensor is replicated: kept once for all ranks."""
-    return tensor.startswith(("model/", "optimizer/"))
+    return tensor.startswith(("model/", "optimizer/", "best/"))
 
 
 def part_digest(part: str, tensors: Mapping[str, str], text: str | None) -> str:

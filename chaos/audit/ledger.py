@@ -19,7 +19,9 @@ from chaos.audit.findings import Case, Finding, count, microbatches
 from chaos.audit.formats import bulk_digest, canonical, sha256_text
 from chaos.audit.ledger_prose import Teller
 from chaos.audit.logbook import lineage, unusable
+from chaos.audit.order import disorder, strange_samples
 from chaos.audit.plan import Plan
+from chaos.audit.told import other_groups
 from chaos.audit.verified import damages, manifest_of
 from chaos.audit.witnesses import events
 
@@ -54,6 +56,8 @@ def check(evidence: Evidence) -> Finding:
         return case.finding()
     line = tuple(reversed(lineage(evidence.store.log.entries)))
     _judge_end(evidence, line, case)
+    case.wrong += disorder(evidence)
+    case.wrong += other_groups(evidence)
     if not line:
         return case.finding("nothing was published")
     case.used = True
@@ -132,7 +136,7 @@ def _judge_fingerprints(evidence: Evidence, links: Sequence[Link], case: Case) -
             break
     for name, prints in present:
         if plan is not None and prints.plan != plan_fingerprint(plan):
-            case.unsure.append(f"the plan in the history is not the one of {name}")
+            case.wrong.append(f"the plan in the history is not the one of {name}")
             break
 
 
@@ -162,9 +166,9 @@ def _judge_rows(evidence: Evidence, begun: RunBegun, links: Sequence[Link], case
             else:
                 segments.append(seen.segment)
                 _judge_place(link, file.rank, seen.segment, case)
-    plan = _plan(evidence)
+    plan = _plan(evidence, links)
     data = evidence.dataset
-    rows = data.rows if evidence.plan is None else evidence.plan.rows
+    rows = data.rows if evidence.plan is None else 0 if plan is None else plan.rows
     step, microbatch = links[-1].publish.moment if links else (0, 0)
     lookup = None if plan is None else plan.sample_ids
     whole = batch % (begun.ranks * begun.microbatches) == 0  # the trainer takes no other
@@ -176,11 +180,17 @@ def _judge_rows(evidence: Evidence, begun: RunBegun, links: Sequence[Link], case
         case.unsure.append(f"the dataset lacks {count(coverage.unread, 'sample')} that the ledger names")
     case.wrong += _ids_differ(evidence, segments)
     case.unsure += _ids_missing(evidence, segments)
+    if plan is not None and evidence.begun is not None:
+        case.wrong += strange_samples(evidence, evidence.begun, plan, segments)
 
 
-def _plan(evidence: Evidence) -> Plan | None:
+def _plan(evidence: Evidence, links: Sequence[Link]) -> Plan | None:
+    """The plan that the checkpoints name; None if the history has none, or another one, which says nothing of them."""
     spec = evidence.plan
-    return None if spec is None else Plan(spec.rows, spec.group_rows, spec.window_groups, spec.seed)
+    prints = {link.manifest.fingerprints.plan for link in links if link.manifest is not None}
+    if spec is None or (prints and prints != {plan_fingerprint(spec)}):
+        return None
+    return Plan(spec.rows, spec.group_rows, spec.window_groups, spec.seed)
 
 
 def _judge_place(link: Link, rank: int, segment: Segment, case: Case) -> None:

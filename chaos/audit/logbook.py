@@ -54,6 +54,13 @@ def attempts(entries: Sequence[Entry]) -> dict[int, Attempt]:
     }
 
 
+def handed_on(entries: Sequence[Entry], attempt: int) -> bool:
+    """Whether another supervisor than the attempt's own began the next one."""
+    lives = attempts(entries)
+    own, following = lives.get(attempt), lives.get(attempt + 1)
+    return own is not None and following is not None and own.fence.owner != following.fence.owner
+
+
 def publications(entries: Sequence[Entry]) -> tuple[Publish, ...]:
     """Every publication in force, oldest first."""
     return tuple(entry for entry in in_force(entries) if isinstance(entry, Publish))

@@ -6,16 +6,18 @@ was damaged is for invariant 1.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from chaos.audit import progress
+from chaos.audit.alike import differences, json_object
 from chaos.audit.events import Event, Restored, StepDone
 from chaos.audit.evidence import Evidence, FileSeen, Manifest, Publish, RankNamed, SegmentMeta, ShardSeen
 from chaos.audit.findings import Case, Finding, listed
-from chaos.audit.formats import RANK_PARTS, TEXT_PARTS, is_shared, part_digest
+from chaos.audit.formats import BEST, RANK_PARTS, TEXT_PARTS, is_shared, part_digest
 from chaos.audit.logbook import attempts, publications, unusable
 from chaos.audit.partial import partial_faults, partial_unknown
+from chaos.audit.record import Bests, judge_record, running_best
 from chaos.audit.verified import damages, manifest_of
 from chaos.audit.witnesses import events, restored_by_attempt
 
@@ -28,20 +30,26 @@ def check(evidence: Evidence) -> Finding:
     if broken := unusable(evidence):
         case.unsure.append(broken)
         return case.finding()
+    bests = running_best(evidence)
     for publish in publications(evidence.store.log.entries):
         manifest = manifest_of(evidence, publish)
         if manifest is None:
             case.unsure.append(f"the manifest of {publish.name} is lost, see invariant 1")
             continue
         case.used = True
-        for text in _inconsistencies(evidence, publish, manifest):
+        for text in _inconsistencies(evidence, publish, manifest, bests):
             case.wrong.append(f"{publish.name}: {text}")
         case.unsure += [f"{publish.name}: {text}" for text in partial_unknown(evidence, manifest)]
     _judge_restores(evidence, case)
+    judge_record(evidence, case)
+    case.wrong += differences(evidence)
+    case.wrong += progress.faults(evidence)
     return case.finding("nothing was published")
 
 
-def _inconsistencies(evidence: Evidence, publish: Publish, manifest: Manifest) -> Iterator[str]:
+def _inconsistencies(
+    evidence: Evidence, publish: Publish, manifest: Manifest, bests: Bests
+) -> Iterator[str]:
     yield from _cursor(evidence, manifest)
     broken = {damage.path for damage in damages(evidence, publish)}
     seen = {file.path: evidence.store.files[file.path] for file in manifest.files
@@ -62,6 +70,7 @@ def _inconsistencies(evidence: Evidence, publish: Publish, manifest: Manifest) -
         yield from _manifest_parts(record)
         if record.rank in shards:
             yield from _rank(manifest, record, shards[record.rank])
+            yield from _best(manifest, record.rank, shards[record.rank], bests)
     if manifest.microbatch:
         yield from partial_faults(evidence, publish, manifest, shards)
 
@@ -115,43 +124,20 @@ def _shared(manifest: Manifest, shards: Mapping[int, ShardSeen]) -> Iterator[str
     texts = {shard.metadata.get("part.optimizer") for shard in shards.values()} - {None}
     if len(texts) != 1:
         yield f"the shards hold {len(texts)} different optimizer settings"
-    text = shards[0].metadata.get("part.optimizer")
-    for part, json_text in (("model", None), ("optimizer", text)):
-        if part_digest(part, found, json_text) != manifest.parts[part]:
+    for part in manifest.parts:
+        if part_digest(part, found, shards[0].metadata.get(f"part.{part}")) != manifest.parts[part]:
             yield f"part {part}, computed from the shards, is not the one in the manifest"
-    yield from _update_counts(shards)
-
-
-def _update_counts(shards: Mapping[int, ShardSeen]) -> Iterator[str]:
-    """Optimizers such as Adam count their updates, tensor by tensor; these counts must be those of the progress."""
-    updates = _progress(shards[0]).get("updates")
-    for rank, shard in sorted(shards.items()):
-        for name, tensor in sorted(shard.tensors.items()):
-            counts = name.startswith("optimizer/") and name.endswith("/step") and tensor.value is not None
-            if counts and tensor.value != updates:
-                yield (
-                    f"{name} in the shard of rank {rank} counts {tensor.value:g} updates, the progress "
-                    f"{updates}"
-                )
 
 
 def _progress(shard: ShardSeen) -> Mapping[str, Any]:
     """The progress part, empty if it cannot be read."""
-    return _json_object(shard.metadata.get("part.progress"))
-
-
-def _json_object(text: str | None) -> Mapping[str, Any]:
-    try:
-        value = json.loads(text or "null")
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return json_object(shard.metadata.get("part.progress"))
 
 
 def _manifest_parts(record: RankNamed) -> Iterator[str]:
     """Parts that consist of tensors only can be computed from the manifest alone."""
-    for part in ("buffers", "rng.torch", *({"gradients"} & record.parts.keys())):
-        if part_digest(part, record.tensors, None) != record.parts[part]:
+    for part in ("buffers", "rng.torch", "best.buffers", "gradients"):
+        if part in record.parts and part_digest(part, record.tensors, None) != record.parts[part]:
             yield f"the digest of part {part} of rank {record.rank} is not that of its tensors"
 
 
@@ -171,19 +157,31 @@ def _rank(manifest: Manifest, record: RankNamed, shard: ShardSeen) -> Iterator[s
 
 
 def _counters(manifest: Manifest, rank: int, shard: ShardSeen) -> Iterator[str]:
-    progress = _progress(shard)
+    told = _progress(shard)
     for key, value in (("step", manifest.step), ("cursor", manifest.cursor)):
-        if progress.get(key) != value:
-            yield f"the progress of rank {rank} is at {key} {progress.get(key)}, the manifest at {value}"
-    updates, skipped = progress.get("updates"), progress.get("skipped")
+        if told.get(key) != value:
+            yield f"the progress of rank {rank} is at {key} {told.get(key)}, the manifest at {value}"
+    updates, skipped = told.get("updates"), told.get("skipped")
     if not isinstance(updates, int) or not isinstance(skipped, int) or updates + skipped != manifest.step:
         yield (
             f"the progress of rank {rank} has {updates} updates and {skipped} skipped ones, not "
             f"{manifest.step}"
         )
-    last = _json_object(shard.metadata.get("part.scheduler")).get("last_epoch")
-    if isinstance(last, int) and last != manifest.step:
-        yield f"the scheduler of rank {rank} has seen {last} steps, the optimizer {manifest.step}"
+
+
+def _best(manifest: Manifest, rank: int, shard: ShardSeen, bests: Bests) -> Iterator[str]:
+    """The best metric is the lowest loss of the lineage up to here, and the best model's is the same."""
+    progress = _progress(shard)
+    named = progress.get("best_metric"), progress.get("best_step")
+    known = bests.get((manifest.attempt, manifest.step))
+    if known is not None and named != (known.metric, known.step):
+        yield (
+            f"the best metric of rank {rank} is {named[0]} of step {named[1]}, but the lowest loss up to here "
+            f"is {known.metric} of step {known.step}"
+        )
+    text = json_object(shard.metadata.get(f"part.{BEST}"))
+    if BEST in manifest.parts and (text.get("metric"), text.get("step")) != named:
+        yield f"the best model of rank {rank} belongs to step {text.get('step')}, its best metric to {named[1]}"
 
 
 def _judge_restores(evidence: Evidence, case: Case) -> None:
@@ -213,7 +211,7 @@ def _judge_restores(evidence: Evidence, case: Case) -> None:
 def _judge_live(
     evidence: Evidence, attempt: int, name: str | None, told: list[Event[Restored]], case: Case
 ) -> None:
-    for part in ("model", "optimizer"):
+    for part in ("model", "optimizer", BEST):
         if len({event.what.parts.get(part) for event in told}) > 1:
             case.wrong.append(f"the ranks of attempt {attempt} began with different states of part {part}")
     seen = evidence.store.manifests.get(name) if name is not None else None

@@ -6,9 +6,9 @@ unless the choice rejected it. Damage that came after the choice is no fault of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from chaos.audit.events import Chosen, Loaded, Restored
+from chaos.audit.events import Chosen, Event, Loaded, Restored
 from chaos.audit.evidence import Candidate, Choose, Evidence, Publish, Ref
 from chaos.audit.facts import Receipt
 from chaos.audit.findings import Case, Finding, listed
@@ -55,6 +55,9 @@ def _judge_chooses(evidence: Evidence, attempt: int, chooses: Sequence[Choose], 
 
 def _judge_choice(evidence: Evidence, choose: Choose, found: Sequence[Publish], case: Case) -> None:
     noted = {candidate.ref: candidate for candidate in choose.candidates}
+    where = f"attempt {choose.attempt} (entry {choose.seq})"
+    strangers = [note.name for note in choose.candidates if note.ref not in {publish.ref for publish in found}]
+    case.wrong += [f"{where} lists {name}, which was no candidate" for name in strangers]
     chosen = next((publish for publish in found if publish.ref == choose.parent), None)
     if choose.parent is None:
         if found:
@@ -128,6 +131,9 @@ def _judge_chosen(
     if note is None or note.status != "chosen":
         how = "does not list it" if note is None else f"lists it as {note.status}"
         case.wrong.append(f"{where} took {chosen.name} and {how}")
+    for event in _refusals(evidence, choose, chosen):
+        told = f" ({event.what.reason})" if event.what.reason else ""
+        case.wrong.append(f"{where} took {chosen.name}, though rank {event.what.rank} did not accept it{told}")
     for damage in _damage_then(evidence, choose, chosen):
         receipt = announced(evidence, damage)
         if receipt is not None:
@@ -160,10 +166,14 @@ def _was_damaged(evidence: Evidence, publish: Publish) -> bool:
 
 
 def _rank_refused(evidence: Evidence, choose: Choose, publish: Publish) -> bool:
-    return any(
-        event.attempt == choose.attempt and event.what.name == publish.name and not event.what.ok
-        for event in events(evidence, Loaded)
-    )
+    return any(True for _ in _refusals(evidence, choose, publish))
+
+
+def _refusals(evidence: Evidence, choose: Choose, publish: Publish) -> Iterator[Event[Loaded]]:
+    """One rank's no rejects a candidate."""
+    for event in events(evidence, Loaded):
+        if event.attempt == choose.attempt and event.what.name == publish.name and not event.what.ok:
+            yield event
 
 
 def _struck_before(evidence: Evidence, receipt: Receipt, choose: Choose) -> bool:

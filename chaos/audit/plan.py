@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +58,26 @@ def permute(size: U64, key: U64, x: U64, root: U64) -> U64:
         y[walking] = walked
         walking = walking[walked >= n]
     return y
+
+
+def unpermute(size: int, key: int, y: int) -> int:
+    """The x for which `permute` gives y: the same walk backwards, with each round undone."""
+    root = _ceil_root(size)
+    b = -(-size // root)
+    round_keys = splitmix64(_words(*(key + i for i in range(_ROUNDS))))
+    x = y
+    while True:
+        left, right = divmod(x, b)
+        for i in reversed(range(_ROUNDS)):
+            known = _words(right if i % 2 == 0 else left)
+            mixed = int(splitmix64(round_keys[i] ^ known)[0])
+            if i % 2 == 0:
+                left = (left - mixed) % root
+            else:
+                right = (right - mixed) % b
+        x = left * b + right
+        if x < size:
+            return x
 
 
 def _ceil_root(size: int) -> int:
@@ -128,11 +147,4 @@ class Plan:
 
     def _short_group(self, epoch: int) -> int:
         """Place of the last group, which may be short, in the epoch's order."""
-        return _find_last_group(self, epoch)
-
-
-@lru_cache(maxsize=64)
-def _find_last_group(plan: Plan, epoch: int) -> int:
-    pieces = (np.arange(start, min(start + _PIECE, plan.groups)) for start in range(0, plan.groups, _PIECE))
-    hits = (places[plan._group_at(epoch, places) == plan.groups - 1] for places in pieces)
-    return next(int(hit[0]) for hit in hits if hit.size)
+        return unpermute(self.groups, int(_keys(self.seed, epoch, 1, _words(0))[0]), self.groups - 1)

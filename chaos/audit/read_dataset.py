@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from chaos.audit.evidence import I64, Dataset
-from chaos.audit.formats import FormatError, bulk_digest, canonical, sha256_text
+from chaos.audit.formats import FormatError, bulk_digest, canonical, require_regular, sha256_text
 from chaos.audit.read_files import mapped
 
 
@@ -26,7 +26,10 @@ def read_dataset(folder: Path | None, consumed: Iterable[I64]) -> Dataset:
     if folder is None:
         return Dataset("", problem="the history does not say where the dataset is")
     try:
-        files = [(path, pq.ParquetFile(path)) for path in sorted(folder.glob("*.parquet"))]
+        paths = sorted(folder.glob("*.parquet"))
+        for path in paths:
+            require_regular(path.stat())
+        files = [(path, pq.ParquetFile(path)) for path in paths]
         if not files:
             return Dataset(str(folder), problem=f"no *.parquet file in {folder}")
         rows = sum(file.metadata.num_rows for _, file in files)

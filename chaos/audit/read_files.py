@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from chaos.audit.decode import decode
 from chaos.audit.evidence import FileSeen, Segment, SegmentMeta, ShardSeen, TensorSeen
-from chaos.audit.formats import FormatError, bulk_digest
+from chaos.audit.formats import FormatError, bulk_digest, require_regular
 
 _SIZES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
@@ -29,6 +29,8 @@ def see_file(path: Path, name: str, kind: str) -> FileSeen:
     """Size and digest of the file, and what it holds if it can be read as a `kind` (shard or ledger)."""
     try:
         data = mapped(path)
+    except FormatError as error:
+        return FileSeen(name, 0, "", problem=str(error))
     except OSError as error:
         return FileSeen(name, 0, "", problem=f"cannot be read: {error.strerror or error}", unreadable=True)
     size, digest = len(data), bulk_digest(data)
@@ -41,7 +43,11 @@ def see_file(path: Path, name: str, kind: str) -> FileSeen:
 
 
 def mapped(path: Path) -> memoryview:
-    """The file's bytes, mapped. No descriptor stays open (`mmap` would keep one), as there may be thousands."""
+    """The file's bytes, mapped. No descriptor stays open (`mmap` would keep one), as there may be thousands.
+
+    Raises OSError, and FormatError for what is no regular file.
+    """
+    require_regular(path.stat())
     with pa.memory_map(str(path)) as file:
         return memoryview(file.read_buffer())
 

@@ -12,7 +12,7 @@ from chaos.audit.decode import decode
 from chaos.audit.events import KINDS, Closed, Event, Opened, Other
 from chaos.audit.evidence import History, HistoryFile, Problem
 from chaos.audit.facts import DataNamed, Receipt, RunBegun
-from chaos.audit.formats import FormatError, canonical, unseal
+from chaos.audit.formats import FormatError, canonical, read_regular, unseal
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def read_history(folder: Path) -> tuple[History, RunBegun | None, DataNamed | No
         file, data = _file(path)
         files[file.name] = file
         named += data
-    receipts, problems = _receipts(folder / "receipts")
+    receipts, problems = read_receipts(folder / "receipts")
     begun = [
         event.what for file in files.values() for event in file.events if isinstance(event.what, RunBegun)
     ]
@@ -42,9 +42,9 @@ def read_history(folder: Path) -> tuple[History, RunBegun | None, DataNamed | No
 
 def _file(path: Path) -> tuple[HistoryFile, list[DataNamed]]:
     try:
-        *lines, tail = path.read_bytes().split(b"\n")
-    except OSError as error:
-        unread = f"cannot be read: {error.strerror}"
+        *lines, tail = read_regular(path).split(b"\n")
+    except (OSError, FormatError) as error:
+        unread = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
         return HistoryFile(path.name, None, (), (), False, False, unread), []
     events: list[Event[Any]] = []
     chains: list[str] = []
@@ -91,13 +91,14 @@ def _event(body: dict[str, Any], role: str, file: str, n: int) -> Event[Any]:
     return Event(file, n, line.t_ns, line.clock, line.attempt, what)
 
 
-def _receipts(folder: Path) -> tuple[tuple[Receipt, ...], tuple[Problem, ...]]:
+def read_receipts(folder: Path) -> tuple[tuple[Receipt, ...], tuple[Problem, ...]]:
+    """Every receipt in `folder`, and what is there in place of one."""
     receipts: list[Receipt] = []
     problems: list[Problem] = []
     for path in sorted(folder.glob("*.json")):
         where = f"history/receipts/{path.name}"
         try:
-            body, _ = unseal(path.read_bytes())
+            body, _ = unseal(read_regular(path))
             if body.get("format") != "killpoint.receipt/1" or body.get("fault") != path.stem:
                 raise FormatError(f"is no receipt of fault {path.stem}")
             receipts.append(decode(Receipt, body, "receipt"))

@@ -1,4 +1,8 @@
-"""Reading shell: the store's bytes → log, manifests, observations of files. Damage is observed, never raised."""
+"""Reading shell: the store's bytes → log, manifests, observations of files. Damage is observed, never raised.
+
+The run may still be going on, so what names comes before what is named: log, then manifests, then files. What is
+retired in between is known from a second look at the log.
+"""
 
 from __future__ import annotations
 
@@ -23,42 +27,75 @@ from chaos.audit.evidence import (
     Retire,
     Store,
 )
-from chaos.audit.formats import FormatError, unseal
+from chaos.audit.formats import FormatError, read_regular, unseal
 from chaos.audit.read_files import see_file
 
+_FOLDERS = ("ledger", "shards", "tmp", "quarantine")
 _ENTRY = re.compile(r"[0-9]{8,}\.json")
 _KINDS: Mapping[str, type[Any]] = {"fence": Fence, "choose": Choose, "publish": Publish, "retire": Retire}
 
 
 def read_store(store: Path) -> Store:
     """Everything in the store. Each file is read once."""
-    present = frozenset(_walk(store))
-    log, manifests = read_published(store, present)
+    entries = _paths(store, "log")
+    log = _log(store, entries)
+    paths = _paths(store, "manifests")
+    manifests = _manifests(store, paths)
     named = _named_by(log, manifests)
-    return Store(log, manifests, {f.path: f for f in _files(store, named, present)}, present)
+    present = frozenset(entries + paths + _others(store))
+    files = {f.path: f for f in _files(store, named, present)}
+    retired = _retired(_log(store, _paths(store, "log"))) - _retired(log)
+    for path, file in named.items():
+        if path not in files and file.kind == "shard" and path.split("/")[1].rpartition("-r")[0] in retired:
+            files[path] = FileSeen(path, 0, "", problem="was retired while this was read", unreadable=True)
+    return Store(log, manifests, files, present)
 
 
-def read_published(
-    store: Path, present: frozenset[str] | None = None
-) -> tuple[Log, dict[str, ManifestSeen]]:
+def read_published(store: Path) -> tuple[Log, dict[str, ManifestSeen]]:
     """The log and the manifests by name, without the files that they name."""
-    paths = sorted(frozenset(_walk(store)) if present is None else present)
-    manifests = {
-        seen.path.removeprefix("manifests/").removesuffix(".json"): seen
-        for seen in (_manifest(store, path) for path in paths if path.startswith("manifests/"))
-    }
-    return _log(store, [path for path in paths if path.startswith("log/")]), manifests
+    log = _log(store, _paths(store, "log"))
+    return log, _manifests(store, _paths(store, "manifests"))
 
 
-def _walk(root: Path) -> Iterator[str]:
-    for folder, _, names in os.walk(root):
-        for name in names:
-            yield (Path(folder) / name).relative_to(root).as_posix()
+def _manifests(store: Path, paths: Iterable[str]) -> dict[str, ManifestSeen]:
+    seen = (_manifest(store, path) for path in paths)
+    return {each.path.removeprefix("manifests/").removesuffix(".json"): each for each in seen}
+
+
+def _retired(log: Log) -> set[str]:
+    return {name for entry in log.entries if isinstance(entry, Retire) for name in entry.names}
+
+
+def _paths(store: Path, folder: str) -> list[str]:
+    """Every file below the folder, which may be a link to elsewhere, relative to the store, in order."""
+    return sorted(
+        (Path(place) / name).relative_to(store).as_posix()
+        for place, _, names in os.walk(store / folder)
+        for name in names
+    )
+
+
+def _others(store: Path) -> list[str]:
+    """Every path below the store, except in log and manifests. A link that is not the format's is one path."""
+    try:
+        top = sorted(os.scandir(store), key=lambda entry: entry.name)
+    except OSError:
+        return []
+    found: list[str] = []
+    for entry in top:
+        if entry.name in _FOLDERS or (entry.is_dir(follow_symlinks=False) and entry.name not in ("log", "manifests")):
+            found += _paths(store, entry.name)
+        elif not entry.is_dir() or entry.name not in ("log", "manifests"):
+            found.append(entry.name)
+    return found
 
 
 def _log(store: Path, paths: list[str]) -> Log:
     """Entries in the order of their numbers. What does not continue the chain is a problem; reading goes on."""
     numbered = {int(p[4:-5]): p for p in paths if _ENTRY.fullmatch(p[4:])}
+    for seq in sorted(numbered):
+        while seq and (seq := seq - 1) not in numbered and (store / f"log/{seq:08d}.json").exists():
+            numbered[seq] = f"log/{seq:08d}.json"  # it came while the folder was listed
     entries: list[Entry] = []
     problems: list[Problem] = []
     run: str | None = None
@@ -90,7 +127,7 @@ def _log(store: Path, paths: list[str]) -> Log:
 
 def _entry(path: Path, seq: int) -> tuple[Entry, str, str | None, str]:
     """Entry, its digest, the digest that it names as the one before, its run."""
-    body, digest = unseal(path.read_bytes())
+    body, digest = unseal(read_regular(path))
     kind = _KINDS.get(str(body.get("kind")))
     if kind is None or body.get("format") != "killpoint.log/1":
         raise FormatError(f"is no log entry: format {body.get('format')!r}, kind {body.get('kind')!r}")
@@ -107,7 +144,7 @@ def _entry(path: Path, seq: int) -> tuple[Entry, str, str | None, str]:
 
 def _manifest(store: Path, path: str) -> ManifestSeen:
     try:
-        body, digest = unseal((store / path).read_bytes())
+        body, digest = unseal(read_regular(store / path))
         if body.get("format") != "killpoint.manifest/1":
             raise FormatError(f"is no manifest: format {body.get('format')!r}")
         return ManifestSeen(path, decode(Manifest, body, "manifest"), digest)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chaos.audit.events import Finished, SaveDue, SaveStaged
-from chaos.audit.evidence import Evidence, Moment, Publish
+from chaos.audit.evidence import Candidate, Evidence, Moment, Publish
 from chaos.audit.facts import RunBegun
 from chaos.audit.findings import Case, Finding
-from chaos.audit.logbook import Attempt, attempts, unusable
+from chaos.audit.logbook import Attempt, attempts, candidates, unusable
 from chaos.audit.witnesses import events, steps_by_attempt
 
 ID, NAME = 8, "redo is bounded and explained"
@@ -35,7 +35,7 @@ def check(evidence: Evidence) -> Finding:
     for number, life in sorted(lives.items()):
         base = restored_moment(life)
         _judge_records(evidence, begun, number, base, done.get(number, {}), case)
-        _judge_published(begun, number, base, life.published, _ended(evidence, number, lives), case)
+        _judge_published(begun, number, base, life.published, _ended(evidence, number), case)
         _judge_restart(evidence, begun, lives, done, number, case)
     return case.finding("nothing was restarted")
 
@@ -71,10 +71,9 @@ def _before(begun: RunBegun, update: int) -> Moment:
     return update - 1, begun.microbatches - 1
 
 
-def _ended(evidence: Evidence, number: int, lives: dict[int, Attempt]) -> int | None:
-    """The step at which the run finished, if it did in this attempt."""
-    steps = [event.what.step for event in events(evidence, Finished)]
-    return max(steps) if steps and number == max(lives) else None
+def _ended(evidence: Evidence, number: int) -> int | None:
+    """The step at which the run finished, if it did in this attempt; one that is fenced later changes nothing."""
+    return max((event.what.step for event in events(evidence, Finished) if event.attempt == number), default=None)
 
 
 def _judge_records(
@@ -131,9 +130,8 @@ def _judge_restart(
     base, restored = restored_moment(lives[before]), restored_moment(life)
     known = sorted({*due(begun, base, _before(begun, greatest)), *(moment for moment in staged if moment > base)})
     needed = known[-2] if len(known) > 1 else base
-    chooses = [lives[later].choose for later in range(before + 1, number + 1) if later in lives]
-    notes = [note for choose in chooses if choose is not None for note in choose.candidates]
-    rejected = any(note.status == "rejected" and note.ref.moment >= needed for note in notes)
+    between = [lives[later] for later in range(before + 1, number + 1) if later in lives]
+    rejected = any(note.ref.moment >= needed for each in between for note in _rejections(evidence, each))
     if restored < needed and not rejected:
         skipped = (
             f"the save of {said(needed)}"
@@ -145,6 +143,13 @@ def _judge_restart(
             "explains: at step "
             f"{greatest} of attempt {before} {skipped} had to be there, and no candidate was rejected"
         )
+
+
+def _rejections(evidence: Evidence, life: Attempt) -> list[Candidate]:
+    """What the attempt rejected of the candidates that it had; what else it lists explains nothing."""
+    had = {publish.ref for publish in candidates(evidence.store.log.entries, life.number)}
+    listed = life.choose.candidates if life.choose is not None else ()
+    return [note for note in listed if note.status == "rejected" and note.ref in had]
 
 
 def last_trained(done: dict[int, dict[int, int]], attempt: int) -> int | None:

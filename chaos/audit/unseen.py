@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from chaos.audit.events import Event, Published, SaveStaged, StepDone
+from chaos.audit.events import Event, NonFinite, Published, SaveStaged, StepDone
 from chaos.audit.evidence import Choose, Evidence, Manifest
 from chaos.audit.facts import Receipt
 from chaos.audit.formats import checkpoint_name, part_digest
@@ -47,7 +47,9 @@ def _twin(evidence: Evidence) -> Iterator[str]:
 
 def _state(evidence: Evidence, manifests: Sequence[Manifest]) -> Iterator[str]:
     rates = {event.what.lr for event in events(evidence, StepDone)}
-    if len(rates) <= 1:
+    if not rates:
+        yield "no update was done: nothing of the training was seen"
+    elif len(rates) == 1:
         yield "the learning rate was constant: a lost scheduler is invisible here"
     if not manifests:
         return
@@ -56,8 +58,8 @@ def _state(evidence: Evidence, manifests: Sequence[Manifest]) -> Iterator[str]:
         yield "there was no scheduler: that its state returns was not seen"
     if all(record.parts.get("scaler") == _NO_TEXT for record in ranks):
         yield "there was no gradient scaler: that its state returns was not seen"
-    elif not any(event.what.skipped for event in events(evidence, StepDone)):
-        yield "no update was skipped: a lost gradient scaler may be invisible here"
+    else:
+        yield from _scaler(evidence)
     if all(record.parts.get("buffers") == _NO_TENSORS for record in ranks):
         yield "the model had no buffers: that they return was not seen"
     if not any(name.startswith("optimizer/") for name in manifests[0].tensors):
@@ -68,6 +70,17 @@ def _state(evidence: Evidence, manifests: Sequence[Manifest]) -> Iterator[str]:
             f"{' and '.join(idle)} generator never advanced between checkpoints: a lost state of it is "
             "invisible here"
         )
+
+
+def _scaler(evidence: Evidence) -> Iterator[str]:
+    """A scaler that came back as new shows where its scale has fallen before; an overflow by itself proves nothing."""
+    overflows = {event.what.step for event in events(evidence, NonFinite) if event.what.what == "scaled_gradient"}
+    lives = attempts(evidence.store.log.entries)
+    starts = [restored_step(life) for number, life in lives.items() if number > 0]
+    if not overflows:
+        yield "no scaled gradient overflowed: a lost gradient scaler may be invisible here"
+    elif starts and min(overflows) > max(starts):
+        yield "no scaled gradient overflowed before a restart: a scaler that came back as new may be invisible here"
 
 
 def _idle(manifests: Sequence[Manifest], part: str) -> bool:
@@ -96,11 +109,14 @@ def _epochs(evidence: Evidence) -> Iterator[str]:
 def _kills(evidence: Evidence) -> Iterator[str]:
     begun, receipts = evidence.begun, evidence.history.receipts
     kills = [receipt for receipt in receipts if receipt.kind != "damage"]
-    if not receipts:
-        yield "nothing was killed: no recovery was seen"
-    elif kills and not any(_save_in_flight(evidence, receipt) for receipt in kills):
+    restarts = [number for number in attempts(evidence.store.log.entries) if number > 0]
+    if restarts and not receipts:
+        yield "no planned fault struck: the recoveries here answer failures that nobody planned"
+    elif not restarts:
+        yield f"nothing was {'restarted' if kills else 'killed'}: no recovery was seen"
+    if kills and not any(_save_in_flight(evidence, receipt) for receipt in kills):
         yield "no save was in flight at any kill: a checkpoint that is torn by a kill is invisible here"
-    if receipts and not interruptions(evidence):
+    if restarts and not interruptions(evidence):
         yield "nothing was killed during a recovery"
     if receipts and not any(receipt.gate is not None for receipt in receipts):
         yield "no gate was used: which save was in flight at a kill was left to chance"

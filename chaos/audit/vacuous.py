@@ -4,14 +4,17 @@ the history that all of this rests on is whole. Whatever is missing makes the ve
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from chaos.audit.deaths import explained, mismatch, observe, orphaning, receipts_of, unexplained
 from chaos.audit.events import Closed, ExitConfirmed, Exited, Finished, GaveUp, ProcessNamed, Resumed, Spawned
 from chaos.audit.evidence import Evidence, HistoryFile
-from chaos.audit.facts import Head
+from chaos.audit.facts import Fault, Head
+from chaos.audit.failures import unaccounted
 from chaos.audit.findings import Case, Finding
 from chaos.audit.logbook import publications
+from chaos.audit.told import untold
 from chaos.audit.verified import manifest_of
 from chaos.audit.witnesses import events
 
@@ -25,7 +28,7 @@ def check(evidence: Evidence) -> Finding:
     for fault in evidence.faults:
         receipts = receipts_of(evidence, fault)
         if len(receipts) != 1:
-            case.unsure.append(f"fault {fault} did not fire: it has {len(receipts) or 'no'} receipt")
+            case.unsure.append(f"fault {fault} {_not_fired(fault, len(receipts))}")
             continue
         if wrong := mismatch(evidence, fault, receipts[0]):
             case.unsure.append(f"fault {fault} {wrong}")
@@ -37,7 +40,16 @@ def check(evidence: Evidence) -> Finding:
         if evidence.begun is not None and receipt.fault not in planned:
             case.unsure.append(f"there is a receipt of {receipt.fault}, which was not planned")
     case.unsure += unexplained(evidence)
+    case.unsure += unaccounted(evidence)
     return case.finding("no fault was planned")
+
+
+def _not_fired(fault: Fault, receipts: int) -> str:
+    if receipts:
+        return f"has {receipts} receipts: it was to strike once"
+    own = (fault.point or "").startswith("user.")
+    hint = "; `killpoint points --record EXPERIMENT` shows which points a run passes, and how often" if own else ""
+    return f"did not fire: it has no receipt{hint}"
 
 
 def evidence_gaps(evidence: Evidence) -> Iterator[str]:
@@ -46,6 +58,7 @@ def evidence_gaps(evidence: Evidence) -> Iterator[str]:
     if not history.files:
         yield "there is no history"
         return
+    yield from _unfinished(evidence)
     for problem in history.problems:
         yield str(problem)
     for file in history.files.values():
@@ -62,8 +75,8 @@ def evidence_gaps(evidence: Evidence) -> Iterator[str]:
                 "wrote it"
             )
     yield from _cut_heads(evidence)
-    yield from _without_end(evidence)
-    yield from _unfinished(evidence)
+    yield from _counted(_without_end(evidence))
+    yield from untold(evidence)
 
 
 def _cut_heads(evidence: Evidence) -> Iterator[str]:
@@ -127,11 +140,19 @@ def _exited(evidence: Evidence) -> set[tuple[int, int]]:
     return {(event.what.pid, event.what.start_ticks) for event in ended}
 
 
+def _counted(sentences: Iterator[str]) -> Iterator[str]:
+    """The first one and how many more: after a supervisor's end each of its processes leaves one."""
+    found = list(sentences)
+    if found:
+        yield found[0] + (f" (and {len(found) - 1} more like it)" if len(found) > 1 else "")
+
+
 def _unfinished(evidence: Evidence) -> Iterator[str]:
     """A run that did not reach its target is no proof that it would have."""
-    finished = list(events(evidence, Finished))
-    if evidence.begun is not None and not finished:
-        reasons = [event.what.reason for event in events(evidence, GaveUp)]
-        yield (
-            f"the run did not reach its target: {reasons[-1] if reasons else 'nothing says that it finished'}"
-        )
+    if evidence.begun is None or any(events(evidence, Finished)):
+        return
+    reasons = [event.what.reason for event in events(evidence, GaveUp)]
+    reason = reasons[-1] if reasons else "its supervisor is gone, or still at work"
+    goes_on = not reasons or reason.startswith("interrupted")
+    hint = f"; go on with: killpoint run --resume {shlex.quote(evidence.folder)}" if goes_on else ""
+    yield f"the run did not reach step {evidence.begun.steps}: {reason}{hint}"

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from chaos.audit.events import Quarantined
 from chaos.audit.evidence import Evidence, FileNamed, Manifest, Publish
 from chaos.audit.facts import Receipt
-from chaos.audit.formats import PARTIAL_PARTS, RANK_PARTS, SHARED_PARTS, checkpoint_name, file_path
+from chaos.audit.formats import (
+    BEST,
+    MAYBE_RANK_PARTS,
+    PARTIAL_PARTS,
+    RANK_PARTS,
+    SHARED_PARTS,
+    checkpoint_name,
+    file_path,
+)
 
 
 @dataclass(frozen=True)
@@ -80,10 +88,12 @@ def manifest_faults(evidence: Evidence, publish: Publish, manifest: Manifest) ->
         differing = sorted(path for _, path in expected.items() ^ named.items()) or ["one twice"]
         wrong.append(f"does not name one shard and one ledger segment of every rank: see {differing[0]}")
     parts = RANK_PARTS | PARTIAL_PARTS if manifest.microbatch else RANK_PARTS
-    if manifest.parts.keys() != SHARED_PARTS or any(
-        record.parts.keys() - {"rng.cuda"} != parts for record in manifest.ranks
+    if manifest.parts.keys() - {BEST} != SHARED_PARTS or any(
+        record.parts.keys() - MAYBE_RANK_PARTS != parts for record in manifest.ranks
     ):
         wrong.append("does not digest every part of the state")
+    if {"best.buffers" in record.parts for record in manifest.ranks} != {BEST in manifest.parts}:
+        wrong.append("digests only a part of the best model")
     return wrong
 
 

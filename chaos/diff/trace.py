@@ -52,7 +52,10 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Start:
-    """What one rank held when an attempt began, before its first step. checkpoint: None for a start from nothing."""
+    """What one rank held when an attempt began, before its first step. checkpoint: None for a start from nothing.
+
+    microbatch: how many of the next update's microbatches it had already gathered; 0 at the boundary of a step.
+    """
 
     attempt: int
     rank: int
@@ -61,6 +64,7 @@ class Start:
     state: Mapping[str, str]
     checkpoint: str | None = None
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    microbatch: int = 0
 
 
 @dataclass(frozen=True)

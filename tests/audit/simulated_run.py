@@ -46,6 +46,10 @@ class Settings:
     optimizer: str = "adam"
     constant_rate: bool = False
     generators_advance: bool = True
+    keep_best: bool = False
+    losses: dict[int, float] = field(default_factory=dict)  # of a step, where it is not 1 / step
+    skips: tuple[int, ...] = ()  # steps whose update is skipped
+    skips_for: str = "gradient"
     twin: bool = False
     tolerance: float = 0.0
     faults: list[dict[str, Any]] = field(default_factory=list)
@@ -193,12 +197,16 @@ class Simulation:
         for rank in range(self.set.ranks):
             history = self.of("rank", rank).history
             self.say(history, "joined", self.attempt, rank=rank, world=self.set.ranks)
+            for note in self.log[-1][0].get("candidates", ()) if self.log[-1][0]["kind"] == "choose" else ():
+                if note["status"] == "chosen":
+                    self.say(history, "loaded", self.attempt, rank=rank, name=note["name"], ok=True, reason="")
         self.say(self.supervisor, "formed", self.attempt, world=self.set.ranks)
         for rank in range(self.set.ranks):
-            parts, _, _, _ = self.state(chosen["step"], rank, self.microbatch)
+            parts, _, _, _ = self.state(chosen["step"], rank, **inside(self.microbatch))
             self.say(self.of("rank", rank).history, "restored", self.attempt, rank=rank, name=chosen["name"],
                      digest=chosen["digest"], step=chosen["step"], cursor=chosen["step"] * self.set.global_batch,
-                     parts=parts, state=fingerprints(parts), **inside(self.microbatch))  # fmt: skip
+                     parts=parts, state=self.prints(chosen["step"], rank, self.microbatch),
+                     **inside(self.microbatch))  # fmt: skip
         self.say(self.supervisor, "restored", self.attempt)
         self.say(self.supervisor, "training", self.attempt)
         self.rows = {rank: [] for rank in range(self.set.ranks)}
@@ -225,11 +233,15 @@ class Simulation:
                 ids = ids_of[rank]
                 rate = 0.1 if s.constant_rate else 0.1 / (1 + self.step)
                 digest = files.bulk(ids.astype("<i8").tobytes())
-                parts, _, _, _ = self.state(self.step + 1, rank)
-                self.say(self.of("rank", rank).history, "step", self.attempt, rank=rank, step=self.step + 1,
-                         loss=(1 / (1 + self.step)).hex(), lr=[rate.hex()], gradient_norm=(0.5 + self.step).hex(),
-                         state=fingerprints(parts), samples_seen=(self.step + 1) * s.global_batch, ids=digest,
-                         skipped=False, wait_s=0.0, train_s=0.1)  # fmt: skip
+                loss, skipped = self.loss(self.step + 1), self.step + 1 in s.skips
+                history = self.of("rank", rank).history
+                if skipped:
+                    self.say(history, "non_finite", self.attempt, rank=rank, step=self.step + 1, what=s.skips_for,
+                             action="skip", loss=loss.hex(), gradient_norm="inf", scale=(1.0).hex())  # fmt: skip
+                self.say(history, "step", self.attempt, rank=rank, step=self.step + 1,
+                         loss=loss.hex(), lr=[rate.hex()], gradient_norm=(0.5 + self.step).hex(),
+                         state=self.prints(self.step + 1, rank), samples_seen=(self.step + 1) * s.global_batch,
+                         ids=digest, skipped=skipped, wait_s=0.0, train_s=0.1)  # fmt: skip
             self.step += 1
             if self._due(self.step * s.microbatches):
                 self.save(publish)
@@ -277,7 +289,7 @@ class Simulation:
         taken, self.rows = self.rows, {rank: [] for rank in self.rows}
         for rank in range(self.set.ranks):
             history = self.of("rank", rank).history
-            parts, _, _, _ = self.state(self.step, rank, microbatch)
+            parts, _, _, _ = self.state(self.step, rank, **inside(microbatch))
             due = {"parts": {n: parts[n] for n in ("gradients", "accumulation")}} if microbatch else {}
             self.say(history, "save_due", self.attempt, rank=rank, step=self.step, **inside(microbatch), **due)
             self.say(history, "save_staged", self.attempt, rank=rank, step=self.step, stall_s=0.0, waited_s=0.0,
@@ -291,24 +303,31 @@ class Simulation:
     ) -> tuple[dict[str, str], dict[str, Any], dict[str, Any], dict[str, str]]:
         """parts, shared tensors (all), local tensors, texts; a function of the moment alone."""
         s = self.set
-        shared: dict[str, Any] = {f"model/p{i}": np.full(4, step + i, np.float32) for i in range(2)}
-        if s.optimizer == "adam" and step:
+        skipped, best = self.skips_upto(step), self.best_step(step)
+        shared: dict[str, Any] = {f"model/p{i}": np.full(4, step - skipped + i, np.float32) for i in range(2)}
+        if s.optimizer == "adam" and step - skipped:
             for i in range(2):
-                shared[f"optimizer/p{i}/step"] = np.array(step, np.float32)
+                shared[f"optimizer/p{i}/step"] = np.array(step - skipped, np.float32)
                 shared[f"optimizer/p{i}/exp_avg"] = np.full(4, step * 0.5, np.float32)
         clock = step + 100 * microbatch if s.generators_advance else 0
         local: dict[str, Any] = {"rng/torch": np.full(8, (clock + rank) % 256, np.uint8)}
         if s.buffers:
             local["buffer/n"] = np.array(step, np.int64)
         progress = {"step": step, "cursor": step * s.global_batch, "samples_seen": step * s.global_batch,
-                    "updates": step, "skipped": 0, "best_metric": None, "best_step": None, "loss_count": step,
-                    "loss_tail": []}  # fmt: skip
+                    "updates": step - skipped, "skipped": skipped, "loss_count": step, "best_step": best,
+                    "best_metric": None if best is None else self.loss(best).hex(),
+                    "loss_tail": [self.loss(s).hex() for s in range(max(0, step - 256) + 1, step + 1)]}  # fmt: skip
         texts = {
             "optimizer": json.dumps({"groups": []}),
             "scheduler": json.dumps({"last_epoch": step}) if s.scheduler else "null",
             "scaler": "null", "progress": json.dumps(progress),
             "rng.python": json.dumps([clock, rank]), "rng.numpy": json.dumps([clock, rank]),
         }  # fmt: skip
+        if s.keep_best:
+            texts["best"] = json.dumps({"metric": progress["best_metric"], "step": best})
+            source = 0 if best is None else best - 1 - self.skips_upto(best - 1)
+            shared |= {f"best/p{i}": np.full(4, source + i, np.float32) for i in range(2)}
+            local["best_buffer/n"] = np.array(best or 0, np.int64)
         if microbatch:
             each = s.global_batch // s.ranks
             positions = step * s.global_batch + rank * each + np.arange(each // s.microbatches * microbatch)
@@ -321,11 +340,31 @@ class Simulation:
             )  # fmt: skip
         return self.parts(shared, local, texts), shared, local, texts
 
+    def loss(self, step: int) -> float:
+        return self.set.losses.get(step, 1 / step)
+
+    def skips_upto(self, step: int) -> int:
+        return sum(each <= step for each in self.set.skips)
+
+    def best_step(self, step: int) -> int | None:
+        finite = [n for n in range(1, step + 1) if np.isfinite(self.loss(n))]
+        return min(finite, key=self.loss, default=None)
+
+    def prints(self, step: int, rank: int, microbatch: int = 0) -> dict[str, str]:
+        """Short digests of the parts, as a step has them: of a best model that of the model which it copies."""
+        parts = self.state(step, rank, **inside(microbatch))[0].items()
+        prints = {part: digest[-16:] for part, digest in parts if part not in ("gradients", "accumulation")}
+        if self.set.keep_best:
+            prints["best"] = self.state((self.best_step(step) or 1) - 1, rank)[0]["model"][-16:]
+        return prints
+
     def parts(self, shared: dict[str, Any], local: dict[str, Any], texts: dict[str, str]) -> dict[str, str]:
         digests = {n: files.bulk(a.tobytes()) for n, a in {**shared, **local}.items()}
         prefixes = {"model": "model/", "optimizer": "optimizer/", "buffers": "buffer/", "rng.torch": "rng/torch",
                     "scheduler": None, "scaler": None, "progress": None, "rng.python": None,
                     "rng.numpy": None}  # fmt: skip
+        if "best" in texts:
+            prefixes |= {"best": "best/", "best.buffers": "best_buffer/"}
         if "accumulation" in texts:
             prefixes |= {"gradients": "gradient/", "accumulation": "accumulation/"}
         return {name: files.part(digests, prefix, texts.get(name)) for name, prefix in prefixes.items()}
@@ -352,7 +391,7 @@ class Simulation:
         listed, tensors, ranks, shared_parts = [], {}, [], {}
         parent = self.branch[-1] if self.branch else None
         for rank in range(s.ranks):
-            _, shared, local, texts = self.state(step, rank, microbatch)
+            _, shared, local, texts = self.state(step, rank, **inside(microbatch))
             mine = {n: a for i, (n, a) in enumerate(sorted(shared.items())) if i % s.ranks == rank}
             thing = {"shared": shared, "mine": mine, "local": local, "texts": texts, "rank": rank, "step": step,
                      "attempt": self.attempt, "meta": {
@@ -381,7 +420,7 @@ class Simulation:
             )
             tensors |= {n: files.bulk(a.tobytes()) for n, a in mine.items()}
             if rank == 0:
-                shared_parts = {n: parts[n] for n in ("model", "optimizer")}
+                shared_parts = {n: parts[n] for n in ("model", "optimizer", "best") if n in parts}
             own = {n: d for n, d in parts.items() if n not in shared_parts}
             ranks.append({"rank": rank, "parts": own, "tensors": {n: files.bulk(a.tobytes()) for n, a in local.items()},
                           "history": self.of("rank", rank).history.head})  # fmt: skip
@@ -504,6 +543,9 @@ def microbatch_of(name: str) -> int:
 def inside(microbatch: int) -> dict[str, int]:
     """As formats have it: left out at the boundary of a step."""
     return {"microbatch": microbatch} if microbatch else {}
+def loss(step: int) -> str:
+    """Of the update that was step `step`, from 1: lower every time."""
+    return (1 / step).hex()
 
 
 def ref(publish: dict[str, Any]) -> dict[str, Any]:
@@ -536,8 +578,3 @@ def two_kills(folder: Path, edit: Edit = _nothing, **settings: Any) -> Simulatio
     sim.train(sim.set.steps)
     sim.finish()
     return sim
-
-
-def fingerprints(parts: dict[str, str]) -> dict[str, str]:
-    """Short digests of the parts of a state, as a step's record has them."""
-    return {part: digest[-16:] for part, digest in parts.items()}

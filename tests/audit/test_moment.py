@@ -49,13 +49,13 @@ def progress(**changes: Any) -> Any:
         (lambda t: t["texts"].update(progress="{"), "is at step None"),
         (lambda t: t["texts"].update(progress="[1]"), "is at step None"),
         (lambda t: t["texts"].update(scheduler='{"last_epoch": 5}'),
-         "the scheduler of rank 1 has seen 5 steps, the optimizer 4"),
+         "the scheduler of rank 1 has seen 5 steps at step 4, in s00000002-a0000 2 at step 2"),
         (lambda t: t["texts"].pop("rng.python"), "the shard of rank 1 has no part rng.python"),
         (lambda t: t["texts"].update(optimizer="{}"), "the shards hold 2 different optimizer settings"),
         (lambda t: t["mine"].update({"model/p0": np.zeros(4, np.float32)}),
          "tensor model/p0 is in the shards of ranks 0 and 1, it must be in one"),
         (lambda t: t["mine"].update({"optimizer/p1/step": np.array(5, np.float32)}),
-         "optimizer/p1/step in the shard of rank 1 counts 5 updates, the progress 4"),
+         "optimizer/p1/step counts 5 updates, 3 more than in s00000002-a0000, 2 updates before"),
     ],
 )  # fmt: skip
 def test_a_shard_of_another_moment(tmp_path: Path, judged: Judge, change: Any, words: str) -> None:

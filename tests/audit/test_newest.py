@@ -11,7 +11,7 @@ import pytest
 from judging import Judge, says
 from simulated_run import F0, F1, Settings, Simulation, fault, ref, two_kills
 
-from chaos.audit import audit_run, read_files
+from chaos.audit import audit_run, read_files, read_store
 
 DAMAGE = fault(5, 0, "store", None, None, kind="damage", hit=None)  # type: ignore[arg-type]
 F2 = fault(2, 2, "rank", 0, "step.end", hit=2)
@@ -389,7 +389,7 @@ def test_events_of_no_attempt_are_no_evidence(tmp_path: Path, judged: Judge) -> 
 
 def unreadable(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Reading these files fails for a reason that has nothing to do with their bytes."""
-    original_map, original_read = read_files.mapped, Path.read_bytes
+    original_map, original_read = read_files.mapped, read_store.read_regular
 
     def fail(path: Path) -> None:
         if path.name in names:
@@ -404,7 +404,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         return original_read(path)
 
     monkeypatch.setattr(read_files, "mapped", mapped)
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(read_store, "read_regular", read_bytes)
 
 
 SHARDS = ("s00000004-a0000-r0000.safetensors", "s00000004-a0000-r0001.safetensors")
@@ -453,7 +453,7 @@ def test_training_without_publishing_needs_a_choice_too(tmp_path: Path, judged: 
     judged(sim.folder, 2, "invalid", "attempt 1 trained without recording what it started from")
 
 
-@pytest.mark.parametrize("other", [{"attempt": 0}, {"name": "s00000002-a0000"}, {"ok": True}])
+@pytest.mark.parametrize("other", [{"attempt": 0}, {"name": "s00000008-a0000"}, {"ok": True}])
 def test_another_refusal_is_no_evidence(tmp_path: Path, judged: Judge, other: dict[str, Any]) -> None:
     sim = one_kill(tmp_path)
     sim.recover(reject=1)
@@ -464,3 +464,23 @@ def test_another_refusal_is_no_evidence(tmp_path: Path, judged: Judge, other: di
     sim.train(12)
     sim.finish()
     judged(sim.folder, 2, "unknown", "it was retired since")
+
+
+def test_a_rank_did_not_accept_what_was_chosen(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and (thing["event"], thing["attempt"], thing.get("rank")) == ("loaded", 1, 1):
+            thing.update(ok=False, reason="has another digest")
+
+    judged(two_kills(tmp_path / "run", edit).folder, 2, "invalid", "attempt 1 (entry 5) took s00000004-a0000, though "
+           "rank 1 did not accept it (has another digest)")  # fmt: skip
+
+
+@pytest.mark.parametrize("status", ["rejected", "not_examined"])
+def test_a_candidate_that_was_made_up(tmp_path: Path, judged: Judge, status: str) -> None:
+    made_up = {"name": "s00000099-a0000", "digest": "sha256:0", "step": 99, "status": status, "reason": "made up"}
+
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "entry" and (thing["kind"], thing["attempt"]) == ("choose", 2):
+            thing["candidates"].insert(0, made_up)
+
+    judged(two_kills(tmp_path / "run", edit).folder, 2, "invalid", "lists s00000099-a0000, which was no candidate")

@@ -62,9 +62,20 @@ def test_every_epoch_holds_every_sample_once(
 def test_pieces_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     positions = np.arange(5000)[::-1]
     whole = Plan(700, 16, 3, 5).sample_ids(positions)
-    plan_module._find_last_group.cache_clear()
     monkeypatch.setattr(plan_module, "_PIECE", 7)
     assert np.array_equal(whole, Plan(700, 16, 3, 5).sample_ids(positions))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 500), st.integers(0, (1 << 64) - 1), st.data())
+def test_a_permutation_can_be_undone(size: int, key: int, data: st.DataObject) -> None:
+    x = data.draw(st.integers(0, size - 1))
+    assert plan_module.unpermute(size, key, plan_reference.feistel(size, key, x)) == x
+
+
+def test_a_plan_of_any_size_costs_the_same() -> None:
+    plan = Plan(3 * 10**15, 1, 4, 3)
+    assert len(set(plan.sample_ids(np.arange(1000)).tolist())) == 1000
 
 
 def test_no_positions_no_samples() -> None:

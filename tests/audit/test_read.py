@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,10 +128,16 @@ def test_bytes_that_are_no_arrow_file(data: bytes) -> None:
 
 
 def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
-    seen = see_file(tmp_path, "shards/x", "shard")
+    seen = see_file(tmp_path / "x", "shards/x", "shard")
     assert seen.unreadable
     assert seen.problem is not None
     assert "cannot be read" in seen.problem
+
+
+def test_a_fifo_is_no_shard(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x")
+    seen = see_file(tmp_path / "x", "shards/x", "shard")
+    assert (seen.problem, seen.unreadable) == ("is no regular file", False)
 
 
 def test_thousands_of_files_may_be_mapped_at_once(tmp_path: Path) -> None:

@@ -285,3 +285,36 @@ def test_with_one_save_in_flight_the_attempts_own_start_is_the_bound(tmp_path: P
         "invalid",
         "at step 7 of attempt 1 step 4, from which attempt 1 started, had to be there",
     )
+
+
+def test_a_made_up_rejection_explains_nothing(tmp_path: Path, judged: Judge) -> None:
+    made_up = {"name": "s00000099-a0000", "digest": "sha256:0", "step": 99, "status": "rejected", "reason": "made up"}
+
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "entry" and (thing["kind"], thing["attempt"]) == ("choose", 1):
+            thing["candidates"].insert(0, made_up)
+
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0], keep=99), edit)
+    sim.start()
+    sim.train(9)
+    sim.kill(F0)
+    sim.recover(take=2)
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 8, "invalid", "redid 5 steps from step 4", "no candidate was rejected")
+
+
+@pytest.mark.parametrize("choose", [True, False])
+def test_a_fence_after_the_end_is_no_missing_save(tmp_path: Path, judged: Judge, choose: bool) -> None:
+    """Somebody took up the run when it had finished, and left no history: that is unknown."""
+    sim = two_kills(tmp_path / "run")
+    newest = sim.branch[::-1]
+    sim.append("fence", attempt=3, config="sha256:c", owner={"host": "elsewhere", "pid": 1, "start_ticks": 1})
+    if choose:
+        parent = {key: newest[0][key] for key in ("name", "digest", "step")}
+        notes = [{**parent, "status": "chosen", "reason": ""}]
+        sim.append("choose", attempt=3, parent=parent, candidates=notes)
+    judged(sim.folder, 8, "valid")
+    judged(sim.folder, 10, "unknown", "the history of supervisor 1, which began attempt 3, is missing")
+    verdict = audit_run(sim.folder)
+    assert verdict.verdict == "unknown", verdict.invariants

@@ -32,12 +32,11 @@ def test_a_rich_run_leaves_little_unseen(tmp_path: Path) -> None:
     second = fault(1, 1, "rank", 0, "recover.restored")
 
     def scaled(kind: str, thing: Any) -> None:
-        if kind == "event" and thing["event"] == "step" and thing["step"] == 3:
-            thing["skipped"] = True
         if kind == "shard":
             thing["texts"]["scaler"] = '{"scale": 2}'
 
-    sim = Simulation(tmp_path / "run", Settings(ranks=4, faults=[F0, second, damage]), scaled)
+    settings = Settings(ranks=4, faults=[F0, second, damage], skips=(2,), skips_for="scaled_gradient")
+    sim = Simulation(tmp_path / "run", settings, scaled)
     sim.start()
     sim.train(5)
     sim.train(6, publish=False)
@@ -79,9 +78,25 @@ def test_a_scaler_that_never_skipped(tmp_path: Path) -> None:
         if kind == "shard":
             thing["texts"]["scaler"] = '{"scale": 2}'
 
-    text = trained(tmp_path, Settings(), scaled)
-    assert "no update was skipped: a lost gradient scaler may be invisible here" in text
+    text = trained(tmp_path, Settings(skips=(3,)), scaled)  # skipped, but not for an overflow of the scaler
+    assert "no scaled gradient overflowed: a lost gradient scaler may be invisible here" in text
     assert "there was no gradient scaler" not in text
+
+
+@pytest.mark.parametrize(("step", "told"), [(3, False), (5, True)])
+def test_a_scaler_that_overflowed_before_no_restart(tmp_path: Path, step: int, told: bool) -> None:
+    """The only restart is from step 4."""
+    sim = Simulation(
+        tmp_path / "run", Settings(faults=[F0], skips=(step,), skips_for="scaled_gradient"),
+        lambda kind, thing: thing["texts"].update(scaler='{"scale": 2}') if kind == "shard" else None,
+    )  # fmt: skip
+    sim.start()
+    sim.train(5)
+    sim.kill(F0)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    assert ("overflowed before a restart: a scaler that came back as new" in unseen(sim.folder)) == told
 
 
 @pytest.mark.parametrize(("rows", "told"), [(50, False), (33, True)])
@@ -124,3 +139,22 @@ def test_nothing_published(tmp_path: Path) -> None:
     sim.train(1)
     sim.finish(finished=False)
     assert "the learning rate was constant" in unseen(sim.folder)
+
+
+def test_nothing_trained(tmp_path: Path) -> None:
+    sim = Simulation(tmp_path / "run", Settings(constant_rate=True))
+    sim.start()
+    sim.finish(finished=False)
+    assert "no update was done" in unseen(sim.folder)
+    assert "the learning rate was constant" not in unseen(sim.folder)
+
+
+def test_a_recovery_from_what_nobody_planned(tmp_path: Path) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(5)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    assert "no planned fault struck: the recoveries here answer failures that nobody planned" in unseen(sim.folder)
+    assert "no recovery was seen" not in unseen(sim.folder)

@@ -73,13 +73,32 @@ def test_an_exit_with_code_0_is_no_death(tmp_path: Path, judged: Judge) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda t: t["target"].update(pid=9999),
-        lambda t: t["target"].update(start_ticks=1),
+        {"pid": 9999},
+        {"start_ticks": 1},
     ],
 )
-def test_a_receipt_without_a_death(tmp_path: Path, judged: Judge, change: Any) -> None:
-    run = two_kills(tmp_path / "run", on_receipt(change))
+def test_a_receipt_without_a_death(tmp_path: Path, judged: Judge, change: dict[str, int]) -> None:
+    def edit(receipt: dict[str, Any]) -> None:
+        target = receipt["target"]
+        target.update(change)
+        receipt["history"]["file"] = f"committer-h-{target['pid']}-{target['start_ticks']}.jsonl"
+
+    run = two_kills(tmp_path / "run", on_receipt(edit))
     judged(run.folder, 10, "unknown", "fault f1", "has a receipt, but nobody saw process")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.update(history=None), "does not say how far the struck process had recorded"),
+        (lambda t: t["target"].update(pid=9999), "struck process 9999, but its receipt was written beside history/"),
+        (lambda t: t.update(boot="other"), "has a receipt of another boot than history/committer-h-107-1070.jsonl"),
+    ],
+)
+def test_a_receipt_is_written_beside_the_struck_processs_history(
+    tmp_path: Path, judged: Judge, change: Any, words: str
+) -> None:
+    judged(two_kills(tmp_path / "run", on_receipt(change)).folder, 10, "unknown", "fault f1", words)
 
 
 def test_the_signal_must_match(tmp_path: Path, judged: Judge) -> None:
@@ -204,12 +223,35 @@ def test_another_detection_than_the_fault_causes(
     judged(sim.folder, 10, "unknown", "nobody saw process")
 
 
-def test_a_kill_that_only_the_launcher_saw(tmp_path: Path) -> None:
+def test_a_kill_that_only_the_launcher_saw(tmp_path: Path, judged: Judge) -> None:
     sim = struck(tmp_path, {**F0, "gate": None}, on_event("detected", drop))
-    verdict = audit_run(sim.folder)
-    assert verdict.invariant(10).verdict == "valid"
-    assert verdict.faults[0].observed is not None
-    assert verdict.faults[0].observed.how == "exited"
+    judged(sim.folder, 10, "unknown", "fault f0", "nobody saw process")
+
+
+@pytest.mark.parametrize("role", ["rank", "committer"])
+def test_a_forged_receipt_of_a_process_that_was_killed_at_the_end(
+    tmp_path: Path, judged: Judge, role: str
+) -> None:
+    planned = fault(0, 0, role, 1 if role == "rank" else None, "step.end" if role == "rank" else "publish.before")
+    sim = Simulation(tmp_path / "run", Settings(faults=[planned]))
+    sim.start()
+    sim.train(12)
+    sim.receipt(planned, sim.of(role, planned["rank"]).history)
+    sim.finish()
+    judged(sim.folder, 10, "unknown", "fault f0 (sigkill of", "nobody saw process")
+
+
+def test_a_forged_detection_after_the_supervisors_own_kill(tmp_path: Path, judged: Judge) -> None:
+    planned = {**F0, "gate": None}
+    sim = Simulation(tmp_path / "run", Settings(faults=[planned]))
+    sim.start()
+    sim.train(12)
+    proc = sim.of("rank", 1)
+    sim.receipt(planned, proc.history)
+    sim.end(proc)
+    sim.say(sim.supervisor, "detected", 0, role="rank", rank=1, how="actor_died", detail="", **proc.history.who)
+    sim.finish()
+    judged(sim.folder, 10, "unknown", "fault f0", "nobody saw process")
 
 
 def test_a_data_task_is_known_by_its_receipt(tmp_path: Path) -> None:
@@ -277,8 +319,7 @@ def handed_over(tmp_path: Path, named: bool = True, planned: bool = True) -> Sim
         sim.exited(proc, 15)
     old = sim.supervisor
     sim.supervisor = sim._recorder("supervisor")
-    earlier = {"file": "supervisor-h-1-1.jsonl", "pid": 1, "start_ticks": 1}
-    previous = [earlier, {"file": old.name, **old.who, "head": old.head}]
+    previous = [{"file": old.name, **old.who, "head": old.head}]
     sim.say(sim.supervisor, "resumed", previous=previous if named else [])
     sim.say(sim.supervisor, "process", role="supervisor", rank=None, host="h", history=sim.supervisor.name,
             **sim.supervisor.who)  # fmt: skip
@@ -307,7 +348,8 @@ def test_a_supervisor_that_nobody_missed(tmp_path: Path, judged: Judge) -> None:
 
 
 def test_a_supervisor_that_ended_unplanned_but_was_resumed(tmp_path: Path, judged: Judge) -> None:
-    judged(handed_over(tmp_path, planned=False).folder, 10, "not_judged")
+    judged(handed_over(tmp_path, planned=False).folder, 10, "unknown", "supervisor 101 (history/supervisor-h-101-1010."
+           "jsonl) was found gone, and no receipt accounts for it")  # fmt: skip
 
 
 def test_a_supervisor_that_ended_unplanned_and_unseen(tmp_path: Path, judged: Judge) -> None:
@@ -318,7 +360,7 @@ def test_a_supervisor_that_ended_unplanned_and_unseen(tmp_path: Path, judged: Ju
 def test_a_supervisor_that_was_named_without_its_head(tmp_path: Path, judged: Judge) -> None:
     sim = handed_over(tmp_path)
     events = bodies(sim.supervisor.path)
-    del next(event for event in events if event["event"] == "resumed")["previous"][1]["head"]
+    del next(event for event in events if event["event"] == "resumed")["previous"][0]["head"]
     rechain(sim.supervisor.path, events)
     judged(sim.folder, 10, "valid")
 
@@ -351,7 +393,7 @@ def test_a_run_that_gave_up_is_unknown(tmp_path: Path, judged: Judge) -> None:
     sim.train(8)
     sim.say(sim.supervisor, "gave_up", reason="no candidate is left")
     sim.finish(finished=False)
-    judged(sim.folder, 10, "unknown", "the run did not reach its target: no candidate is left")
+    judged(sim.folder, 10, "unknown", "the run did not reach step 12: no candidate is left")
     assert audit_run(sim.folder).verdict == "unknown"
 
 
@@ -360,7 +402,28 @@ def test_a_run_that_just_ends_is_unknown(tmp_path: Path, judged: Judge) -> None:
     sim.start()
     sim.train(8)
     sim.finish(finished=False)
-    judged(sim.folder, 10, "unknown", "nothing says that it finished")
+    judged(sim.folder, 10, "unknown", "its supervisor is gone, or still at work")
+
+
+def test_an_unfinished_run_says_so_first_and_how_to_go_on(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "a run")
+    sim.start()
+    sim.train(8)  # and no history is closed
+    witness = judged(sim.folder, 10, "unknown")
+    first, second, *_ = witness.split("; ", 2)
+    assert first == "the run did not reach step 12: its supervisor is gone, or still at work"
+    assert second == f"go on with: killpoint run --resume '{sim.folder}'"
+    assert witness.count("has no end") == 1
+    assert "more like it)" in witness
+
+
+def test_a_point_of_the_users_own_that_is_not_passed_has_a_hint(tmp_path: Path, judged: Judge) -> None:
+    never = fault(0, 0, "rank", 1, "user.predcted")
+    sim = Simulation(tmp_path / "run", Settings(faults=[never]))
+    sim.start()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 10, "unknown", "did not fire: it has no receipt; `killpoint points --record EXPERIMENT` shows")
 
 
 def test_all_faults_of_a_valid_run_are_seen(run: Any) -> None:

@@ -120,7 +120,7 @@ def rows(step: int) -> LedgerRows:
 
 def manifest_of(message: SaveReport, parent: str | None) -> Manifest:
     files = tuple(FileRecord(f.path, f.kind, 0, f.bytes, f.digest) for f in message.files)
-    parts = part_digests(REPLICATED, message.replicated, {"optimizer": message.optimizer_text})
+    parts = part_digests(REPLICATED, message.replicated, message.texts)
     prints = Fingerprints(*(f"sha256:{digit * 64}" for digit in "1234"))
     return Manifest(
         run="bench", name=checkpoint_name(message.step, message.attempt), attempt=message.attempt, step=message.step,

@@ -28,6 +28,7 @@ class FakeSupervisor:
     """Does what BEHAVIOUR says in place of training."""
 
     behaviour = "finish"
+    early = False  # before the first attempt
 
     def __init__(
         self, spec: Any, *, points: Any, notify: Callable[[Any], None], history: Any, py_executable: str,
@@ -40,6 +41,8 @@ class FakeSupervisor:
     def run(self) -> None:
         print(NOISE)
         self.points.enter(0, "supervisor", None, self.history)
+        if self.early:
+            getattr(self, self.behaviour)()
         self.notify(AttemptStarted(0))
         self.notify(StepDone(0, 0, 1, 0.5))
         getattr(self, self.behaviour.replace("-", "_"))()
@@ -124,10 +127,10 @@ def _no_cluster(*_args: object) -> Iterator[None]:
     yield
 
 
-def install(behaviour: str = "finish", verdict: str = "valid") -> None:
+def install(behaviour: str = "finish", verdict: str = "valid", early: bool = False) -> None:
     """Puts the fakes in place, for this process."""
     supervisor, audit = ModuleType("trainers.supervisor"), ModuleType("chaos.audit")
-    vars(supervisor)["Supervisor"] = type("Supervisor", (FakeSupervisor,), {"behaviour": behaviour})
+    vars(supervisor)["Supervisor"] = type("Supervisor", (FakeSupervisor,), {"behaviour": behaviour, "early": early})
     vars(audit)["audit_run"] = lambda folder, dataset=None: FakeVerdict(folder, verdict)
     sys.modules["trainers.supervisor"], sys.modules["chaos.audit"] = supervisor, audit
     chaos.life.ray_cluster = _no_cluster  # type: ignore[assignment]

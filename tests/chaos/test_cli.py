@@ -21,7 +21,7 @@ from chaos.points import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENT = """\
-run: {workload: tiny, ranks: 2, global_batch: 16, microbatches: 2, steps: 10, save_every: 4}
+run: {workload: tiny, ranks: 2, global_batch: 16, microbatches: 2, steps: 10, save_every: 4, twin: false}
 """
 
 
@@ -54,12 +54,20 @@ def test_json_is_all_there_is_on_standard_output() -> None:
     assert json.loads(killpoint("audit", "out", "--json").stdout) == chaos_kit.verdict_json()
 
 
+def test_an_error_does_not_send_what_it_found_to_the_terminal() -> None:
+    ran = killpoint("audit", "no\x1b[2Jrun")
+    assert "no\\x1b[2Jrun: is no run" in ran.stderr
+    assert "\x1b" not in ran.stderr
+
+
 def test_progress_goes_to_standard_error_unless_quiet() -> None:
     chaos_kit.install()
     loud = killpoint("run", "e.yaml", "--output", "loud")
     assert "attempt 0: rank 1 (pid 4242) actor died" in loud.stderr
     assert "actor died" not in loud.stdout
+    assert loud.stderr.startswith(f"starting; the run is in {Path('loud').resolve()}\n")
     assert killpoint("run", "e.yaml", "--output", "quiet", "--quiet").stderr == f"{chaos_kit.NOISE}\n"
+    assert killpoint("audit", "quiet", "--quiet").exit_code == 0
 
 
 def test_without_output_the_run_goes_below_runs() -> None:
@@ -81,7 +89,9 @@ def test_without_output_the_run_goes_below_runs() -> None:
         (["run", "--resume", "none"], "none: is no run"),
         (["run", "e.yaml", "--resume", "out"], "--resume"),
         (["run", "--seed", "-1"], "--seed"),
-        (["run", "--output", "e.yaml/out"], "e.yaml"),
+        (["run", "--seed", "99999999999999999999"], "--seed"),
+        (["run", "--output", "e.yaml/out"], "e.yaml/out: cannot be created: "),
+        (["run", "--output", "/proc/out"], "killpoint: /proc/out: cannot be created: "),
         (["audit", "none"], "killpoint: none: is no run: it has neither history/ nor store/\n"),
         (["audit"], "RUN"),
         (["points", "e.yaml"], "--record"),
@@ -154,6 +164,53 @@ def test_version() -> None:
     result = killpoint("version")
     assert result.exit_code == 0
     assert result.stdout.startswith("killpoint 0.")
+    _, release, digest = result.stdout.split()
+    assert json.loads(killpoint("version", "--json").stdout) == {"version": release, "code_digest": digest}
+    assert killpoint("--version").stdout == f"killpoint {release}\n"
+
+
+@pytest.mark.parametrize("command", ["run", "audit", "points", "version"])
+def test_help_has_the_exit_statuses_and_an_example(command: str) -> None:
+    words = " ".join(killpoint(command, "--help").stdout.split())
+    assert f"Example: killpoint {command} " in words
+    assert "Exit status: 0" in words
+
+
+def test_every_line_of_an_error_says_whose_it_is_and_a_value_has_one_line() -> None:
+    Path("e.yaml").write_text("run: {workload: tiny, config: {lr: [1]}, steps: none}\n")
+    assert killpoint("run", "e.yaml").stderr.splitlines() == [
+        "killpoint: e.yaml:1: run.config.lr: must be a number, a string, a boolean or null, not [1]",
+        "killpoint: e.yaml:1: run.steps: input should be a valid integer, not 'none'",
+    ]
+
+
+def test_a_mistake_in_the_workload_is_one_line_and_leaves_nothing() -> None:
+    Path("e.yaml").write_text("run: {workload: 'nowhere.py:build'}\n")
+    result = killpoint("run", "e.yaml")
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("killpoint: e.yaml:1: run.workload: there is no file ")
+    assert result.stdout == ""
+    assert not Path("runs").exists()
+
+
+def test_resuming_a_finished_run_judges_it() -> None:
+    chaos_kit.install()
+    killpoint("run", "e.yaml", "--output", "out")
+    chaos_kit.install("finish", "invalid")
+    resumed = killpoint("run", "--resume", "out")
+    assert resumed.exit_code == 1
+    assert "out: has reached its target already, so it is only judged" in resumed.stderr
+    assert "verdict: invalid" in resumed.stdout
+
+
+def test_an_interrupt_before_training_says_where_the_run_is() -> None:
+    chaos_kit.install("interrupted", "unknown", early=True)
+    result = killpoint("run", "e.yaml", "--output", "an out")
+    assert result.exit_code == 2
+    folder = Path("an out").resolve()
+    assert f"go on with: killpoint run --resume '{folder}'" in result.stderr
+    assert result.stdout == f"run: {folder}\nverdict: unknown\n"
 
 
 def test_the_entry_point_turns_an_interrupt_into_two(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from chaos.experiment import Experiment, default_text, load_experiment, parse_ex
 from chaos.faults import Fault, FaultKind, Gate
 from chaos.points import Role
 from chaos.rules import BUILT_IN_WORKLOADS
+from chaos.schema import RunSettings
 
 BASE = """\
 run:
@@ -314,7 +315,10 @@ def test_what_changes_no_number_changes_the_config_digest_only(extra: str) -> No
     assert base.config_digest != changed.config_digest
 
 
-@pytest.mark.parametrize("extra", ["  threads_per_rank: 7", "  config: {lr: 0.5}"])
+@pytest.mark.parametrize(
+    "extra",
+    ["  threads_per_rank: 7", "  config: {lr: 0.5}", "  precision: bf16", "  non_finite: skip", "  keep_best: true"]
+)
 def test_what_changes_numbers_changes_both_digests(extra: str) -> None:
     base, changed = read(BASE), read(BASE + extra)
     assert base.training_digest != changed.training_digest
@@ -363,3 +367,8 @@ def test_any_text_is_an_experiment_or_an_experiment_error(text: str) -> None:
 def test_any_yaml_value_is_an_experiment_or_an_experiment_error(value: object) -> None:
     problems = complaint(yaml.safe_dump(value, allow_unicode=True))
     assert problems is None or problems.startswith("e.yaml")
+
+
+def test_the_defaults_are_those_of_the_default_experiment() -> None:
+    given = load_experiment(None).settings.run.model_dump(exclude_unset=True, exclude={"workload", "config"})
+    assert given == {name: RunSettings.model_fields[name].default for name in given}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from chaos.experiment import parse_experiment
 from chaos.faults import Fault, FaultKind
 from chaos.passages import PassageCount
 from chaos.points import CATALOGUE, Role
+from chaos.printable import printable
 from chaos.progress import LiveProgress
 from chaos.receipts import receipt_for, write_receipt
-from chaos.report import Choice, read_choices, render, render_points
+from chaos.report import Choice, print_results, read_choices, render, render_points
 from storage.log import Candidate, CommitLog
 from storage.objects import LocalObjects
 from storage.process import ProcessId, current_process
@@ -26,6 +28,7 @@ from trainers.events import (
     DeathObserved,
     Finished,
     Log,
+    NonFiniteFound,
     Published,
     RankPlaced,
     StepDone,
@@ -48,6 +51,11 @@ def text(console: Console) -> str:
     return console.file.getvalue()
 
 
+def cells(line: str) -> list[str]:
+    """The cells of a line of a table: they stand two blanks apart."""
+    return re.split(r"  +", line.strip())
+
+
 def shown(verdict: dict[str, object], *choices: Choice) -> str:
     out = console()
     out.print(render(verdict, choices, Path("/runs/1")))
@@ -59,10 +67,38 @@ def test_the_first_line_reproduces_the_run() -> None:
     assert first == "seed 7 · config sha256:ab · code 0.1.0+cd · reproduce: killpoint run --seed 7"
 
 
+def test_text_from_disk_is_escaped_everywhere() -> None:
+    nasty = "\x1b]0;pwn\x07 \ud800 \u202e"
+    verdict = verdict_json()
+    verdict["reproduce"] = nasty
+    verdict["unseen"] = [nasty]
+    verdict["failure"] = nasty
+    verdict["invariants"][0]["witness"] = nasty
+    out = console()
+    out.print(render(verdict, [Choice(1, nasty, ((nasty, nasty),))], Path("/runs/\udcff")))
+    printed = text(out)
+    assert not {letter for letter in printed if not letter.isprintable() and letter != "\n"}
+    assert printed.count("\\x1b]0;pwn\\x07 \\ud800 \\u202e") == 7
+    assert "/runs/\\udcff" in printed
+    printed.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "safe"),
+    [
+        ("plain é – 字\n", "plain é – 字\n"),
+        ("\x1b[2J\r\t\x00", "\\x1b[2J\\r\\t\\x00"),
+        ({"\x07": ["\ud800", 3, None, ("\x9b",)]}, {"\\x07": ["\\ud800", 3, None, ["\\x9b"]]}),
+    ],
+)
+def test_printable(value: object, safe: object) -> None:
+    assert printable(value) == safe
+
+
 def test_faults_with_receipt_and_observed_death() -> None:
     lines = shown(verdict_json()).splitlines()
     (fired,) = [line for line in lines if "step.end hit 4" in line]
-    assert [cell.strip() for cell in fired.split("│")[1:-1]] == [
+    assert cells(fired) == [
         "0", "rank 1", "step.end hit 4", "sigkill", "pid 4242", "pid 4242, SIGKILL",
     ]  # fmt: skip
     (missed,) = [line for line in lines if "none: did not fire" in line]
@@ -73,16 +109,55 @@ def test_faults_with_receipt_and_observed_death() -> None:
 def test_recoveries_with_choice_rejections_and_times() -> None:
     choice = Choice(1, "s00000007-a0000", (("s00000014-a0000", "shard r0001: digest differs"),))
     (line,) = [line for line in shown(verdict_json(), choice).splitlines() if "s00000007-a0000" in line]
-    cells = [cell.strip() for cell in line.split("│")[1:-1]]
-    assert cells[:3] == ["1", "s00000007-a0000", "s00000014-a0000: shard r0001: digest differs"]
-    assert cells[3:] == ["3", "96", "0.020", "0.100", "0.005", "0.500", "0.310"]
+    found = cells(line)
+    assert found[:3] == ["1", "s00000007-a0000", "s00000014-a0000: shard r0001: digest differs"]
+    assert found[3:] == ["3", "96", "0.020", "0.100", "0.005", "0.500", "0.310"]
 
 
 def test_a_recovery_without_evidence() -> None:
     verdict = verdict_json()
-    verdict["recoveries"][0] |= {"load_s": None, "redo_steps": None}
-    (line,) = [line for line in shown(verdict).splitlines() if "step 7" in line]
-    assert line.count("?") == 2
+    verdict["recoveries"][0] |= {"load_s": None, "redo_steps": None, "restored_step": None}
+    out = shown(verdict)
+    (line,) = [line for line in out.splitlines() if "0.020" in line]
+    assert cells(line) == ["1", "–", "none", "–", "96", "0.020", "0.100", "–", "0.500", "0.310"]
+    assert "–: the attempt ended before that, or nothing on disk says it" in out
+    assert "ended before that" not in shown(verdict_json())
+    assert "None" not in out
+
+
+def test_on_a_narrow_terminal_no_word_and_no_number_is_broken() -> None:
+    choice = Choice(1, "s00000007-a0000", (("s00000014-a0000", "shards/s00000014-a0000-r0001.safetensors: digest"),))
+    digest, command = f"sha256:{'ab' * 32}", f"killpoint run /a/long/{'path/' * 20}experiment.yaml --seed 7"
+    verdict = verdict_json() | {"config_digest": digest, "reproduce": command}
+    wide, narrow = console(width=400), console(width=80)
+    for out in (wide, narrow):
+        out.print(render(verdict, (choice,), Path("/runs/1")), crop=False)
+    words = {word.rstrip(":;") for word in text(wide).split()} - {"·"}
+    assert words <= {word.rstrip(":;") for word in text(narrow).split()}
+    assert "  restored: s00000007-a0000" in map(str.rstrip, text(narrow).splitlines())
+    assert f"reproduce: {command}" in text(narrow).splitlines()
+    long = [line for line in text(narrow).splitlines() if len(line) > 80]
+    assert long == [f"reproduce: {command}"]
+
+
+def test_what_was_not_seen_hangs_below_its_own_text() -> None:
+    out = console(width=40)
+    out.print(render(verdict_json() | {"invariants": [], "faults": [], "recoveries": []}, (), Path("/runs/1")))
+    lines = text(out).splitlines()
+    at = next(n for n, line in enumerate(lines) if "learning rate" in line)
+    assert lines[at].startswith("  - the learning rate")
+    assert lines[at + 1].startswith("    ")
+    assert lines[at + 1][4] != " "
+
+
+def test_in_a_pipe_nothing_is_wrapped_drawn_or_padded(capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = verdict_json()
+    verdict["invariants"][1]["witness"] = witness = "word " * 100 + "end"
+    print_results(render(verdict, (), Path("/runs/1")))
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.endswith(witness) for line in lines)
+    assert lines == [line.rstrip() for line in lines]
+    assert not set("│┃━─┏└") & set("".join(lines))
 
 
 def test_invariants_unseen_run_and_verdict() -> None:
@@ -114,7 +189,7 @@ def test_a_verdict_of_nothing_has_no_empty_tables() -> None:
 def test_how_an_end_was_observed(observed: dict[str, object], words: str) -> None:
     verdict = verdict_json()
     verdict["faults"][0]["observed"] = observed
-    assert f"│ {words} " in shown(verdict)
+    assert any(line.rstrip().endswith(f"  {words}") for line in shown(verdict).splitlines())
 
 
 def test_a_fault_at_a_time_and_a_held_gate() -> None:
@@ -139,7 +214,7 @@ def test_choices_are_read_from_the_commit_log(tmp_path: Path) -> None:
 
 
 def test_points_with_and_without_counts() -> None:
-    points = [CATALOGUE["step.end"], CATALOGUE["publish.after"]]
+    points = [CATALOGUE["step.end"], CATALOGUE["publish.after"], CATALOGUE["data.read"]]
     counts = [PassageCount("step.end", 0, "rank", rank, 60) for rank in (0, 1)]
     counts.append(PassageCount("user.eval", 0, "rank", 0, 2))
     plain, recorded = console(), console()
@@ -147,7 +222,8 @@ def test_points_with_and_without_counts() -> None:
     recorded.print(render_points(points, counts, recorded=True))
     assert CATALOGUE["step.end"].description in text(plain)
     assert "rank 0: 60, rank 1: 60" in text(recorded)
-    assert "none" in text(recorded)
+    table = {cells(line)[0]: cells(line)[-1] for line in text(recorded).splitlines() if line.strip()}
+    assert (table["publish.after"], table["data.read"]) == ("none", "not counted")
     assert "user.eval" in text(recorded)
 
 
@@ -166,6 +242,7 @@ def test_progress_without_a_terminal_is_single_lines(run_folder: Path) -> None:
             DeathObserved(4242, 99, 9), DeathObserved(1, 1, None),
             DeathDetected(0, "committer", None, 5, 5, "missed_deadline"), AttemptStarted(1),
             Chosen(1, "s00000007-a0000", 7, (("s00000014-a0000", "[torn] shard"),)), Log("a word"),
+            NonFiniteFound(1, 9, "loss", "skip", float("nan"), 1.0, 1.0),
             Finished(20),
         ):  # fmt: skip
             progress.notify(event)
@@ -178,6 +255,7 @@ def test_progress_without_a_terminal_is_single_lines(run_folder: Path) -> None:
         "  rejected s00000014-a0000: [torn] shard",
         "  attempt 1 goes on from s00000007-a0000 (step 7)",
         "a word",
+        "attempt 1: step 9: the loss is nan; update skipped",
         "step 20 reached",
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 import chaos_kit as fakes
 import pytest
 
-from chaos.errors import ExperimentError, NotARun, OutputExists, RunFinished
+from chaos.errors import DeviceMissing, ExperimentError, NotARun, OutputExists, RunFinished
 from chaos.experiment import Experiment, parse_experiment
 from chaos.interrupts import Interrupts
 from chaos.passages import PassageCount, recorded_passages
@@ -50,6 +51,24 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [line.body for line in read_history(path).lines]
 
 
+@pytest.mark.parametrize("own_ray", [True, False])
+def test_half_precision_without_gpus_is_one_error_before_anything_starts(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_ray: bool
+) -> None:
+    """4096 ranks: more GPUs than any machine has. A Ray that is there already may have them."""
+    fakes.install()
+    monkeypatch.setattr("chaos.cluster.owns_ray", lambda: own_ray)
+    many = TEXT.replace("ranks: 2, global_batch: 16", "ranks: 4096, global_batch: 8192")
+    half = parse_experiment(many.replace("seed: 5", "precision: fp16"), tmp_path / "e.yaml")
+    folder = tmp_path / "run"
+    if own_ray:
+        with pytest.raises(DeviceMissing, match=r"fp16 needs CUDA, a GPU for each of the 4096 ranks, and this machine"):
+            run_experiment(half, folder)
+    else:
+        run_experiment(half, folder)
+    assert folder.exists() != own_ray
+
+
 def test_a_run_from_folder_to_verdict(experiment: Experiment, tmp_path: Path) -> None:
     fakes.install()
     seen: list[Event] = []
@@ -68,7 +87,7 @@ def test_a_run_from_folder_to_verdict(experiment: Experiment, tmp_path: Path) ->
         experiment.config_digest,
         experiment.training_digest,
     )
-    assert [type(event).__name__ for event in seen][:2] == ["AttemptStarted", "StepDone"]
+    assert [type(event).__name__ for event in seen][:3] == ["Log", "AttemptStarted", "StepDone"]
     assert [recorded["run"]] == fakes.CLOSED
 
 
@@ -133,7 +152,12 @@ def test_an_interrupt_cleans_up_and_is_unknown(
     before = signal.getsignal(signal.SIGTERM)
     outcome = run_experiment(experiment, tmp_path / "run")
     assert outcome.exit_status == 2
-    assert outcome.failure == f"interrupted by SIGTERM; go on with: killpoint run --resume {tmp_path / 'run'}"
+    assert outcome.failure is not None
+    hint, lost = outcome.failure.splitlines()
+    assert hint == f"interrupted by SIGTERM; go on with: killpoint run --resume {tmp_path / 'run'}"
+    assert lost == (
+        "fault f0 (sigkill at attempt 0, rank 1, step.end hit 4) can no longer strike: the verdict cannot become valid"
+    )
     assert [event["event"] for event in events(outcome.folder)] == ["opened", "run", "gave_up", "closed"]
     assert len(fakes.CLOSED) == 1
     assert signal.getsignal(signal.SIGTERM) is before
@@ -168,8 +192,10 @@ def test_resuming_goes_on_with_the_same_run(tmp_path: Path) -> None:
     fakes.install()
     found = find_resumable(folder)
     assert found.experiment.run.seed == 9
-    outcome = resume_experiment(found)
+    seen: list[Event] = []
+    outcome = resume_experiment(found, notify=seen.append)  # type: ignore[arg-type]
     assert outcome.exit_status == 0
+    assert "no longer strike" not in str(seen)  # nothing was fenced, so no attempt is over
     (after,) = set((folder / "history").glob("supervisor-*.jsonl")) - {before}
     resumed = [line.body for line in read_history(after).lines][1]
     first = read_history(before)
@@ -227,6 +253,22 @@ def test_deferred_interrupts_come_at_the_end_of_the_block() -> None:
     assert interrupts.signal is signal.SIGINT
 
 
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_hang_up_is_an_interrupt_unless_it_was_ignored_before(ignored: bool) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with Interrupts() as interrupts:
+            interrupts.ignore_hangups()
+            signal.raise_signal(signal.SIGHUP)
+            interrupts.install()
+            with pytest.raises(KeyboardInterrupt) if not ignored else contextlib.nullcontext():
+                signal.raise_signal(signal.SIGHUP)
+        assert interrupts.signal is (None if ignored else signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is (signal.SIG_IGN if ignored else signal.SIG_DFL)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize(("workload", "stem"), [
     ("tiny", "tiny"), ("a.b:build", "b"), ("my/mod-el.py:build", "model"), ("-.py:b", "run"),
 ])  # fmt: skip
@@ -240,6 +282,8 @@ def test_run_ids_are_readable_and_unique(workload: str, stem: str) -> None:
 def test_a_workload_in_a_file_is_found_from_the_experiment(tmp_path: Path) -> None:
     fakes.install()
     text = TEXT.replace("workload: tiny", "workload: 'mine/model.py:build'")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "model.py").write_text("def build(config): ...\n")
     run_experiment(parse_experiment(text, tmp_path / "e.yaml"), tmp_path / "run")
     assert events(tmp_path / "run")[1]["workload"] == f"{tmp_path}/mine/model.py:build"
 

@@ -171,6 +171,21 @@ def test_the_state_of_an_accelerator_generator_is_optional(manifest: Manifest) -
     assert decode(encode(changed)[0], "x")[0] == changed
 
 
+def test_a_best_model_is_optional_and_whole(manifest: Manifest) -> None:
+    digest, first = manifest.parts["model"], manifest.ranks[0]
+    ranks = tuple(
+        replace(record, parts={**record.parts, "best.buffers": digest},
+                tensors={**record.tensors, "best_buffer/b": digest}) for record in manifest.ranks
+    )  # fmt: skip
+    with_best = replace(manifest, parts={**manifest.parts, "best": digest},
+                        tensors={**manifest.tensors, "best/w": digest}, ranks=ranks)  # fmt: skip
+    assert decode(encode(with_best)[0], "x")[0] == with_best
+    for half in (replace(with_best, ranks=manifest.ranks), replace(with_best, parts=manifest.parts),
+                 replace(with_best, ranks=(first, ranks[1]))):  # fmt: skip
+        with pytest.raises(ValueError, match="only a part of the best model"):
+            encode(half)
+
+
 def test_a_file_record_of_another_kind_is_damaged(body: dict[str, Any]) -> None:
     body["files"][0]["kind"] = "pickle"
     with pytest.raises(Damaged, match="kind"):

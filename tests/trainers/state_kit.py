@@ -54,10 +54,25 @@ def _one_cycle(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRS
     return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=50)
 
 
+def _by_milestones(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 5, 5], gamma=0.5)
+
+
+def _warm_up_then_milestones(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    warm_up = torch.optim.lr_scheduler.ConstantLR(optimizer, 0.5, total_iters=2)
+    return torch.optim.lr_scheduler.SequentialLR(optimizer, [warm_up, _by_milestones(optimizer)], milestones=[2])
+
+
 WORKLOADS: dict[str, Make] = {
     "adam_steplr": lambda: _workload(lambda m: torch.optim.Adam(m.parameters(), 0.05), _every_third),
     "momentum_lambdalr": lambda: _workload(lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9), _falling),
     "adamw_groups_onecycle": lambda: _workload(_two_groups, _one_cycle),
+    "momentum_multisteplr": lambda: _workload(
+        lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9), _by_milestones
+    ),
+    "momentum_sequentiallr": lambda: _workload(
+        lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9), _warm_up_then_milestones
+    ),
     "plain_sgd": lambda: _workload(lambda m: torch.optim.SGD(m.parameters(), 0.1), None),
     "amsgrad_scaler": lambda: _workload(
         lambda m: torch.optim.Adam(m.parameters(), 0.05, amsgrad=True), _every_third,

@@ -112,8 +112,9 @@ def trained(
         assert live(workload, progress, partial) == saved.digests[start]
     again, history = Saved(), History.open(folder / f"{start[0]}-{start[1]}", "worker", "r1")
     run = RankRun(
-        attempt=0, share=SHARE, schedule=schedule, device=torch.device("cpu"), workload=workload, progress=progress,
-        pipeline=Stream(*start), reducer=reducer, saver=again, history=history,  # type: ignore[arg-type]
+        attempt=0, share=SHARE, steps=schedule.steps, save_every=schedule.every_steps,
+        save_every_microbatches=schedule.every_microbatches, device=torch.device("cpu"), workload=workload,
+        progress=progress, pipeline=Stream(*start), reducer=reducer, saver=again, history=history,  # type: ignore[arg-type]
         at=lambda point: None, on_step=lambda step, loss: None, partial=partial,
     )  # fmt: skip
     train(run)
@@ -238,11 +239,10 @@ def test_partial_gradients_at_a_boundary_are_refused(
 def test_the_staging_buffer_is_allocated_once_for_both_kinds_of_save(tmp_path: Path) -> None:
     workload = WORKLOADS["plain_sgd"]()
     Reducer(workload.model, 1)
-    staging, schedule = Staging(0, 1), SaveSchedule(STEPS, 4, 1, 1)
-    more = partial_bytes(workload, SHARE.rows, schedule)
+    staging = Staging(0, 1)
+    more = partial_bytes(workload, SHARE.rows)
     assert more == sum(t.nbytes for t in gradient_tensors(workload).values()) + 8 * 8
-    assert partial_bytes(workload, SHARE.rows, SaveSchedule(STEPS, 4, 1)) == 0
-    staging.prepare(workload, more)
+    staging.prepare(workload, Progress(), more)
     before = staging._flat
     for microbatch in (1, 2, 3):
         ids = [np.arange(2 * microbatch)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections import Counter, OrderedDict, defaultdict
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers.errors import StateError
-from trainers.jsonstate import decode, encode
+from trainers.jsonstate import decode, encode, like
 
 KEYS = st.one_of(st.text(max_size=5), st.integers(), st.booleans(), st.tuples(st.integers(), st.text(max_size=3)))
 VALUES = st.recursive(
@@ -57,6 +58,36 @@ def test_what_goes_in_comes_out(value: Any) -> None:
     assert _same(decode(text, "x"), _sorted(value))
     assert encode(decode(text, "x"), "x") == text
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+@given(VALUES, VALUES)
+def test_the_live_object_changes_no_value(value: Any, live: Any) -> None:
+    assert _same(like(value, live), value)
+
+
+@pytest.mark.parametrize(
+    ("live", "value"),
+    [
+        (Counter({1: 9}), {2: 1, 3: 0}),
+        (OrderedDict(a=1), {"b": 1}),
+        (defaultdict(list, a=[1]), {"b": [2]}),
+        ({"deep": [Counter("x"), {"er": Counter()}]}, {"deep": [{"y": 2}, {"er": {"z": 1}}]}),
+    ],
+)
+def test_the_kind_of_a_dictionary_is_that_of_the_live_object(live: Any, value: Any) -> None:
+    before = repr(live)
+    made = like(decode(encode(value, "x"), "x"), live)
+    assert made == value
+    assert repr(live) == before
+    kinds = [type(made), type(made["deep"][0]), type(made["deep"][1]["er"])] if "deep" in made else [type(made)]
+    assert kinds == ([dict, Counter, Counter] if "deep" in made else [type(live)])
+    if isinstance(made, defaultdict):
+        assert made["new"] == []
+
+
+def test_what_was_saved_decides_where_there_is_no_such_dictionary() -> None:
+    for live in (None, 3, [Counter()], {"a": 1}):
+        assert like({"a": {"b": 1}}, live) == {"a": {"b": 1}}
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, -0.0, 5e-324, 1e308, 0.1])

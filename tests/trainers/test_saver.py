@@ -117,7 +117,7 @@ def test_what_is_written_is_the_state_of_the_moment(rig: Rig) -> None:
     assert (metadata["run"], metadata["attempt"], metadata["step"], metadata["cursor"]) == ("r1", "2", "1", "6")
     assert {**report.replicated, **report.local} == {name: tensor_digest(tensor) for name, tensor in tensors.items()}
     assert report.parts == {part: digests[part] for part in LOCAL if part in digests}
-    assert part_digests(["optimizer"], report.replicated, {"optimizer": report.optimizer_text})["optimizer"] == (
+    assert part_digests(["optimizer"], report.replicated, report.texts)["optimizer"] == (
         digests["optimizer"]
     )
 

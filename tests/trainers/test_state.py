@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -90,6 +91,32 @@ def test_the_generators_return() -> None:
     seed_everything(8, 1)
     restore(WORKLOADS["plain_sgd"](), tensors, texts)
     assert _draws() == expected
+
+
+def test_a_restored_scheduler_still_takes_an_epoch() -> None:
+    """MultiStepLR keeps its milestones in a Counter and asks it for `elements`, which no plain dictionary has."""
+    workload, progress = _trained(WORKLOADS["momentum_multisteplr"])
+    tensors, texts = captured(workload, progress)
+    fresh = WORKLOADS["momentum_multisteplr"]()
+    restore(fresh, tensors, texts)
+    rates = []
+    for each in (workload, fresh):
+        assert isinstance(each.scheduler, torch.optim.lr_scheduler.MultiStepLR)
+        assert each.scheduler.milestones == Counter({2: 1, 5: 2})
+        with pytest.warns(UserWarning, match="epoch"):
+            each.scheduler.step(7)
+        rates.append(each.scheduler.get_last_lr())
+    assert rates[0] == rates[1] == [0.1 * 0.5**3]
+
+
+def test_a_scheduler_within_a_scheduler_keeps_its_counter() -> None:
+    tensors, texts = captured(*_trained(WORKLOADS["momentum_sequentiallr"]))
+    fresh = WORKLOADS["momentum_sequentiallr"]()
+    restore(fresh, tensors, texts)
+    assert isinstance(fresh.scheduler, torch.optim.lr_scheduler.SequentialLR)
+    inner = fresh.scheduler._schedulers[1]
+    assert isinstance(inner, torch.optim.lr_scheduler.MultiStepLR)
+    assert list(inner.milestones.elements()) == [2, 5, 5]
 
 
 @pytest.mark.parametrize("part", ["optimizer", "scheduler", "progress", "rng.python", "rng.numpy"])

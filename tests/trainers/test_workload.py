@@ -100,13 +100,13 @@ def test_what_is_missing_is_named(file: Path) -> None:
 
 def test_a_file_that_fails_says_how(file: Path) -> None:
     file.write_text("raise RuntimeError('on purpose')")
-    with pytest.raises(WorkloadError, match=r"importing .*mine\.py failed: RuntimeError: on purpose"):
+    with pytest.raises(WorkloadError, match=r"importing .*mine\.py failed: RuntimeError: on purpose \(mine\.py:1\)"):
         load_builder(f"{file}:build")
 
 
 def test_a_build_that_fails_says_how(file: Path) -> None:
     file.write_text("def build(config):\n    return config['lr']")
-    with pytest.raises(WorkloadError, match=r"build\(config\) failed: KeyError: 'lr'"):
+    with pytest.raises(WorkloadError, match=r"build\(config\) failed: KeyError: 'lr' \(mine\.py:2\)"):
         build(f"{file}:build", {})
 
 
@@ -128,6 +128,22 @@ def test_the_code_digest_covers_the_workload(file: Path) -> None:
     assert before != code_digest([])
     file.write_text(GOOD + "# changed\n")
     assert code_digest([file]) != before
+
+
+def test_a_file_imports_from_its_own_folder_wherever_it_is_used(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("import killpoint_test_sibling\n" + GOOD)
+    sibling = tmp_path / "killpoint_test_sibling.py"
+    sibling.write_text("width = 3\n")
+    (tmp_path / "killpoint_test_unused.py").write_text("")
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert isinstance(build(f"{file}:build", {}), Workload)
+    assert code_files(f"{file}:build") == [file, sibling]
+    before = code_digest(code_files(f"{file}:build"))
+    sibling.write_text("width = 4\n")
+    assert code_digest(code_files(f"{file}:build")) != before
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

@@ -7,7 +7,6 @@ rate make generators and scheduler matter: losing either changes the trajectory.
 from __future__ import annotations
 
 import hashlib
-import math
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +16,11 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from trainers.workload import Batch, Config, Workload
+from trainers.workloads import recipe
 from trainers.workloads.cache import cached_dataset
 
 VOCABULARY = 256
+_RECIPE = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.01, "schedule": "cosine", "warmup_steps": 6}
 
 
 def _text() -> bytes:
@@ -94,23 +95,14 @@ def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 
 def build(config: Config) -> Workload:
-    """Keys: width, layers, heads, context, dropout, samples, lr, warmup_steps, total_steps, weight_decay."""
+    """Keys: width, layers, heads, context, dropout, samples, and those of `recipe`."""
     context = int(config.get("context", 64))
     model = ByteLM(
         int(config.get("width", 144)), int(config.get("layers", 4)), int(config.get("heads", 4)), context,
         float(config.get("dropout", 0.1)),
     )
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=float(config.get("lr", 1e-3)), weight_decay=float(config.get("weight_decay", 0.01))
-    )
-    warmup, total = int(config.get("warmup_steps", 6)), int(config.get("total_steps", 60))
-
-    def rate(step: int) -> float:
-        if step < warmup:
-            return (step + 1) / warmup
-        return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, total - warmup))))
-
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    optimizer = recipe.optimizer(config, model.parameters(), _RECIPE)
+    scheduler = recipe.schedule(config, optimizer, _RECIPE)
     samples = config.get("samples")
     folder = dataset_folder(context, int(samples) if samples else None)
-    return Workload(model, optimizer, loss, folder, scheduler)
+    return Workload(model, optimizer, loss, folder, scheduler, recipe.scaler(config))

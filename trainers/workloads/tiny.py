@@ -10,7 +10,10 @@ import torch
 from torch import nn
 
 from trainers.workload import Batch, Config, Workload
+from trainers.workloads import recipe
 from trainers.workloads.cache import cached_dataset
+
+_RECIPE = {"optimizer": "adam", "lr": 0.01, "schedule": "step"}
 
 
 def _columns(rows: int) -> dict[str, npt.NDArray[np.generic]]:
@@ -26,12 +29,12 @@ def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 
 def build(config: Config) -> Workload:
-    """Keys: rows, lr, dropout."""
+    """Keys: rows, dropout, and those of `recipe`."""
     rows = int(config.get("rows", 96))
     model = nn.Sequential(
         nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(float(config.get("dropout", 0.2))), nn.Linear(16, 1)
     )
-    optimizer = torch.optim.Adam(model.parameters(), lr=float(config.get("lr", 0.01)))
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=5, gamma=0.9)
+    optimizer = recipe.optimizer(config, model.parameters(), _RECIPE)
+    scheduler = recipe.schedule(config, optimizer, _RECIPE)
     folder = cached_dataset(f"tiny-1-{rows}", lambda: _columns(rows), files=3, group_rows=16)
-    return Workload(model, optimizer, loss, folder, scheduler)
+    return Workload(model, optimizer, loss, folder, scheduler, recipe.scaler(config))

@@ -1,0 +1,55 @@
+"""What every command shares: its options' types, how a failure ends it, and what goes to which stream."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from chaos.printable import printable
+
+EXIT_UNJUDGED = 2
+
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON and nothing else on standard output")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="show no progress")]
+
+
+def print_json(value: object) -> None:
+    """On standard output; keys sorted."""
+    print(json.dumps(value, indent=1, sort_keys=True))
+
+
+def complain(text: str) -> None:
+    """On standard error, under the command's name."""
+    for line in text.splitlines():
+        print(f"killpoint: {printable(line)}", file=sys.stderr)
+
+
+@contextmanager
+def errors_reported() -> Iterator[None]:
+    """Every failure ends with status 2: 1 says that a run was judged invalid, and Python's default is 1."""
+    from chaos.errors import ChaosError
+    from storage.errors import StorageError
+    from trainers.errors import TrainingError
+
+    try:
+        yield
+    except (ChaosError, StorageError, TrainingError) as error:
+        complain(str(error))
+    except OSError as error:
+        complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        complain("interrupted")
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except Exception:
+        traceback.print_exc()
+        complain("this is a defect of killpoint, not a verdict")
+    else:
+        return
+    raise typer.Exit(EXIT_UNJUDGED)

@@ -1,0 +1,80 @@
+"""A run that is resumed over a dataset and a store that changed meanwhile; and a kill behind a gate."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from run_kit import TINY, events, explain, kill
+
+from chaos.experiment import parse_experiment
+from chaos.run import Outcome, run_experiment
+from trainers.events import Published
+
+
+def interrupted(folder: Path) -> Outcome:
+    """Ctrl-C once a few checkpoints are published, long before the end."""
+
+    def interrupt(event: object) -> None:
+        if isinstance(event, Published) and event.step >= 6:
+            raise KeyboardInterrupt
+
+    text = yaml.safe_dump({"run": {**TINY, "standbys": 0, "steps": 150}})
+    experiment = parse_experiment(text, folder / "experiment.yaml")
+    return run_experiment(experiment, folder / "run", notify=interrupt)
+
+
+def resumed(folder: Path, cluster: str) -> tuple[int, dict[str, Any]]:
+    """`killpoint run --resume`; its status and verdict."""
+    killpoint = Path(sys.executable).parent / "killpoint"
+    done = subprocess.run(
+        [killpoint, "run", "--resume", folder, "--json", "--quiet"], env={**os.environ, "RAY_ADDRESS": cluster},
+        capture_output=True, text=True, timeout=150, check=False,
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_changed_dataset_is_refused_and_damage_falls_back(cluster: str, tmp_path: Path) -> None:
+    outcome = interrupted(tmp_path)
+    assert "interrupted" in str(outcome.failure)
+    *_, older, newest = events(outcome.folder, "committer", "published")
+
+    shard = sorted((Path(os.environ["XDG_CACHE_HOME"]) / "killpoint" / "datasets").glob("tiny-*/*.parquet"))[0]
+    whole = shard.read_bytes()
+    table = pq.read_table(shard)
+    column = table.column_names[-1]
+    values = table[column].combine_chunks()
+    pq.write_table(table.set_column(table.num_columns - 1, column, pa.concat_arrays([values[1:], values[:1]])), shard)
+    try:
+        refused, verdict = resumed(outcome.folder, cluster)
+    finally:
+        shard.write_bytes(whole)
+    assert refused == 2
+    assert "was written for another dataset" in verdict["failure"]
+
+    damaged = outcome.folder / "store" / "shards" / f"{newest['name']}-r0001.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-9] + b"\xffdamaged!")
+    status, verdict = resumed(outcome.folder, cluster)
+    invariants = {each["id"]: each for each in verdict["invariants"]}
+    assert events(outcome.folder, "supervisor", "finished"), verdict
+    assert events(outcome.folder, "supervisor", "chosen")[-1]["name"] == older["name"]
+    assert invariants[2]["verdict"] == "valid", invariants[2]
+    assert (status, invariants[1]["verdict"]) == (1, "invalid")  # nothing announced this damage
+    assert damaged.name in invariants[1]["witness"]
+
+
+def test_a_kill_while_a_save_stands_at_its_gate(run) -> None:  # type: ignore[no-untyped-def]
+    gate = {"role": "committer", "point": "publish.before", "hit": 2}
+    outcome = run({**kill("microbatch.backward", 15, rank=1), "gate": gate})
+    assert outcome.verdict["verdict"] == "valid", explain(outcome)
+    (seen,) = outcome.verdict["faults"]
+    assert seen["receipt"]["gate"]["held"] is True
+    assert not [line for line in outcome.verdict["unseen"] if "no gate was used" in line or "in flight" in line]
+    assert [each["restored_step"] for each in outcome.verdict["recoveries"]] in ([3], [6])
