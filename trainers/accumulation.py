@@ -95,10 +95,8 @@ def gradient_tensors(workload: Workload) -> dict[str, torch.Tensor]:
     return {f"{_PREFIX}{name}": p.grad for name, p in named if p.requires_grad and p.grad is not None}
 
 
-def partial_bytes(workload: Workload, rows: int, schedule: SaveSchedule) -> int:
-    """How much more a save inside a step copies than one at its end; 0 where none falls due. rows: of a rank's step."""
-    if schedule.every_microbatches is None:
-        return 0
+def partial_bytes(workload: Workload, rows: int) -> int:
+    """How much more a save inside a step copies than one at its end, at most. rows: of a rank's step."""
     return sum(gradient.nbytes for gradient in gradient_tensors(workload).values()) + 8 * rows
 
 

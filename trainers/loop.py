@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +69,8 @@ class RankRun:
 
     attempt: int
     share: Share
-    schedule: SaveSchedule
+    steps: int
+    save_every: int
     device: torch.device
     workload: Workload
     progress: Progress
@@ -81,7 +83,13 @@ class RankRun:
     precision: Precision = "fp32"
     non_finite: Policy = "stop"
     on_non_finite: Callable[[NonFiniteFound], None] = lambda found: None
+    save_every_microbatches: int | None = None
     partial: Partial | None = None  # of the step that the restored checkpoint lies in
+
+    @cached_property
+    def schedule(self) -> SaveSchedule:
+        """When a save falls due."""
+        return SaveSchedule(self.steps, self.share.microbatches, self.save_every, self.save_every_microbatches)
 
 
 @dataclass(frozen=True)
@@ -98,11 +106,11 @@ class StepResult:
 
 
 def train(run: RankRun) -> None:
-    """Trains from run.progress.step to the last step. Raises Interrupted, NonFinite and what the workload raises."""
+    """Trains from run.progress.step to run.steps. Raises Interrupted, NonFinite and what the workload raises."""
     run.workload.model.train()
     first, partial = run.progress.step, run.partial
     consumed = Consumed(first) if partial is None else Consumed(first, partial.microbatch, [], [partial.sample_ids])
-    for step in range(first, run.schedule.steps):
+    for step in range(first, run.steps):
         started, wait_before_s = time.monotonic(), run.pipeline.stats().wait_s
         run.at("step.begin")
         loss_sum = accumulate(run, step, consumed, partial if step == first else None)

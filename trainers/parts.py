@@ -1,10 +1,10 @@
 """The parts of a training state, by name, and their digests (invariant 4). Without torch: the committer uses it.
 
 Replicated parts, equal on every rank: `model` (parameters), `optimizer`. Parts of each rank: `buffers`, `scheduler`,
-`scaler`, `progress`, `rng.python`, `rng.numpy`, `rng.torch` and, where there is a GPU, `rng.cuda`; inside a step also
-`gradients` (those of this rank alone, before the reduction) and `accumulation`. A run that keeps its best model has
-two more: `best` (its parameters, replicated) and `best.buffers` (each rank's own). A part is tensors, JSON text, or
-both; the text "null" says that the run has no such part, which is not the same as a missing one.
+`scaler`, `progress`, `rng.python`, `rng.numpy`, `rng.torch` and, where there is a GPU, `rng.cuda`. A run that keeps
+its best model has two more: `best` (its parameters, replicated) and `best.buffers` (each rank's own). Inside a step
+there are also `gradients` (those of this rank alone, before the reduction) and `accumulation`. A part is tensors, JSON
+text, or both; the text "null" says that the run has no such part, which is not the same as a missing one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from storage.digests import BulkDigest
 REPLICATED = ("model", "optimizer", "best")
 LOCAL = ("buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch", "rng.cuda",
          "best.buffers")
-PARTIAL = ("gradients", "accumulation")  # of a step that is not finished, each rank's own
+PARTIAL = ("gradients", "accumulation")  # of a step that is not finished
 BEST = "best"
 _PREFIX = {"model": "model/", "optimizer": "optimizer/", "buffers": "buffer/", "rng.torch": "rng/torch",
            "rng.cuda": "rng/cuda", "best": "best/", "best.buffers": "best_buffer/", "gradients": "gradient/",

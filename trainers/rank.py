@@ -21,7 +21,7 @@ from storage.manifest import Fingerprints, Manifest, decode
 from storage.objects import LocalObjects
 from storage.shard import parse_shard, read_verified
 from trainers import reducer
-from trainers.accumulation import SaveSchedule, partial_bytes, restore_partial
+from trainers.accumulation import partial_bytes, restore_partial
 from trainers.best import BestModel
 from trainers.dataset import open_dataset
 from trainers.errors import FingerprintMismatch, Interrupted, StateError
@@ -112,7 +112,7 @@ class Rank:
         self._assignment = assignment
         self._history.witness(assignment.clock)
         self._points.enter(assignment.attempt, "rank", assignment.rank, self._history)
-        self._start_pipeline(*_start_of(candidate))
+        self._start_pipeline(*(candidate.moment if candidate else (0, 0)))
         reducer.join_group(assignment.attempt, assignment.rank, self._spec.ranks, assignment.host, assignment.port,
                            self._spec.recovery_deadline_s)
         self._history.record("joined", assignment.attempt, rank=assignment.rank, world=self._spec.ranks)
@@ -123,8 +123,9 @@ class Rank:
         """Reads, verifies and keeps the candidate; one rank's no rejects it. None means a start from nothing."""
         assignment = self._here()
         self._loaded = None
-        if self._pipeline is None or self._pipeline.start_at != _start_of(candidate):
-            self._start_pipeline(*_start_of(candidate))
+        start = candidate.moment if candidate else (0, 0)
+        if self._pipeline is None or self._pipeline.start_at != start:
+            self._start_pipeline(*start)
         if candidate is None:
             return Vote(ok=True)
         started = time.monotonic()
@@ -198,7 +199,8 @@ class Rank:
         gradients = reducer.Reducer(workload.model, spec.ranks)
         seed_everything(spec.seed, assignment.rank)
         loaded = self._loaded
-        progress, partial = Progress(best_model=BestModel.of(workload.model) if spec.keep_best else None), None
+        progress = Progress(best_model=BestModel.of(workload.model) if spec.keep_best else None)
+        partial = None
         if loaded is not None:
             progress = restore(workload, loaded.tensors, loaded.texts, keep_best=spec.keep_best)
             partial = restore_partial(workload, loaded.tensors, loaded.texts, progress.step, loaded.manifest.microbatch)
@@ -218,17 +220,19 @@ class Rank:
         self._at("recover.pipeline")
         self._loaded = None
         self.step, self.loss = progress.step, None
-        if self._staging is None or self._staging.rank != assignment.rank:
+        self._staging = self._staging or Staging(assignment.rank, spec.ranks)
+        if self._staging.rank != assignment.rank:
             self._staging = Staging(assignment.rank, spec.ranks)
-        schedule = SaveSchedule(spec.steps, spec.microbatches, spec.save_every, spec.save_every_microbatches)
-        self._staging.prepare(workload, progress, partial_bytes(workload, self._share(assignment.rank).rows, schedule))
+        more_bytes = partial_bytes(workload, self._share(0).rows) if spec.save_every_microbatches else 0
+        self._staging.prepare(workload, progress, more_bytes)
         saver = Saver(SaverIdentity(spec.run, assignment.attempt, assignment.rank, spec.ranks), self._objects,
                       self._staging, self._history, report, self._points.bound())
         return RankRun(
-            attempt=assignment.attempt, share=self._share(assignment.rank), schedule=schedule, device=self.device,
+            attempt=assignment.attempt, share=self._share(assignment.rank), steps=spec.steps,
+            save_every=spec.save_every, save_every_microbatches=spec.save_every_microbatches, device=self.device,
             workload=workload, progress=progress, pipeline=self._pipeline, reducer=gradients, saver=saver,
-            history=self._history, at=self._at, on_step=self._on_step, precision=spec.precision,
-            non_finite=spec.non_finite, on_non_finite=self._findings.append, partial=partial,
+            history=self._history, at=self._at, on_step=self._on_step, partial=partial, precision=spec.precision,
+            non_finite=spec.non_finite, on_non_finite=self._findings.append,
         )
 
     @property
@@ -283,10 +287,6 @@ class Rank:
         if self._assignment is None:
             raise StateError("this worker has no rank yet: prepare() comes first")
         return self._assignment
-
-
-def _start_of(candidate: Candidate | None) -> tuple[int, int]:
-    return (0, 0) if candidate is None else (candidate.step, candidate.microbatch)
 
 
 def _check_restored(parts: dict[str, str], loaded: Loaded | None, rank: int) -> None:

@@ -92,6 +92,11 @@ class Candidate:
     manifest: bytes
     microbatch: int = 0
 
+    @property
+    def moment(self) -> tuple[int, int]:
+        """(updates done, microbatches of the next one): where training goes on."""
+        return self.step, self.microbatch
+
 
 def code_digest(workload_files: Sequence[Path]) -> str:
     """sha256 over the sources of the three packages and of the workload: names relative, contents whole.

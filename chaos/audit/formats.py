@@ -75,10 +75,10 @@ TENSOR_PREFIX: Mapping[str, str] = {
     "buffers": "buffer/",
     "rng.torch": "rng/torch",
     "rng.cuda": "rng/cuda",
-    "best": "best/",
-    "best.buffers": "best_buffer/",
     "gradients": "gradient/",
     "accumulation": "accumulation/",
+    "best": "best/",
+    "best.buffers": "best_buffer/",
 }
 TEXT_PARTS = frozenset(
     {"optimizer", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "accumulation"}

@@ -202,7 +202,7 @@ class Simulation:
                     self.say(history, "loaded", self.attempt, rank=rank, name=note["name"], ok=True, reason="")
         self.say(self.supervisor, "formed", self.attempt, world=self.set.ranks)
         for rank in range(self.set.ranks):
-            parts, _, _, _ = self.state(chosen["step"], rank, self.microbatch)
+            parts, _, _, _ = self.state(chosen["step"], rank, **inside(self.microbatch))
             self.say(self.of("rank", rank).history, "restored", self.attempt, rank=rank, name=chosen["name"],
                      digest=chosen["digest"], step=chosen["step"], cursor=chosen["step"] * self.set.global_batch,
                      parts=parts, state=self.prints(chosen["step"], rank, self.microbatch),
@@ -289,7 +289,7 @@ class Simulation:
         taken, self.rows = self.rows, {rank: [] for rank in self.rows}
         for rank in range(self.set.ranks):
             history = self.of("rank", rank).history
-            parts, _, _, _ = self.state(self.step, rank, microbatch)
+            parts, _, _, _ = self.state(self.step, rank, **inside(microbatch))
             due = {"parts": {n: parts[n] for n in ("gradients", "accumulation")}} if microbatch else {}
             self.say(history, "save_due", self.attempt, rank=rank, step=self.step, **inside(microbatch), **due)
             self.say(history, "save_staged", self.attempt, rank=rank, step=self.step, stall_s=0.0, waited_s=0.0,
@@ -352,7 +352,8 @@ class Simulation:
 
     def prints(self, step: int, rank: int, microbatch: int = 0) -> dict[str, str]:
         """Short digests of the parts, as a step has them: of a best model that of the model which it copies."""
-        prints = {part: digest[-16:] for part, digest in self.state(step, rank, microbatch)[0].items()}
+        parts = self.state(step, rank, **inside(microbatch))[0].items()
+        prints = {part: digest[-16:] for part, digest in parts if part not in ("gradients", "accumulation")}
         if self.set.keep_best:
             prints["best"] = self.state((self.best_step(step) or 1) - 1, rank)[0]["model"][-16:]
         return prints
@@ -390,7 +391,7 @@ class Simulation:
         listed, tensors, ranks, shared_parts = [], {}, [], {}
         parent = self.branch[-1] if self.branch else None
         for rank in range(s.ranks):
-            _, shared, local, texts = self.state(step, rank, microbatch)
+            _, shared, local, texts = self.state(step, rank, **inside(microbatch))
             mine = {n: a for i, (n, a) in enumerate(sorted(shared.items())) if i % s.ranks == rank}
             thing = {"shared": shared, "mine": mine, "local": local, "texts": texts, "rank": rank, "step": step,
                      "attempt": self.attempt, "meta": {
@@ -542,8 +543,6 @@ def microbatch_of(name: str) -> int:
 def inside(microbatch: int) -> dict[str, int]:
     """As formats have it: left out at the boundary of a step."""
     return {"microbatch": microbatch} if microbatch else {}
-
-
 def loss(step: int) -> str:
     """Of the update that was step `step`, from 1: lower every time."""
     return (1 / step).hex()

@@ -126,8 +126,8 @@ def valid(tmp_path: Path, edit: Edit, **settings: Any) -> Simulation:
     """A run of two kills, whose live states after a restore follow what was saved."""
 
     class Following(Simulation):
-        def state(self, step: int, rank: int, microbatch: int = 0) -> Any:
-            _, shared, local, texts = super().state(step, rank, microbatch)
+        def state(self, step: int, rank: int) -> Any:
+            _, shared, local, texts = super().state(step, rank)
             thing = {"shared": shared, "mine": {}, "local": local, "texts": texts, "step": step, "rank": rank}
             edit("state", thing)
             return self.parts(shared, local, texts), shared, local, texts

@@ -18,7 +18,6 @@ from storage.digests import bulk_digest, sample_content_digests
 from storage.history import History
 from storage.ledger import LedgerRows, SegmentMeta, decode_segment
 from storage.objects import LocalObjects
-from trainers.accumulation import SaveSchedule
 from trainers.dataset import Dataset, read_samples
 from trainers.errors import Interrupted, NonFinite, WorkloadError
 from trainers.loop import Consumed, RankRun, accumulate, train
@@ -71,8 +70,7 @@ class Rig:
                           points=NoPoints(), lead=True)  # fmt: skip
         source.start()
         self.run = RankRun(
-            attempt, share, SaveSchedule(steps, share.microbatches, save_every), torch.device("cpu"), workload,
-            Progress(first, first * B, first * B),
+            attempt, share, steps, save_every, torch.device("cpu"), workload, Progress(first, first * B, first * B),
             source, Reducer(workload.model, 1), saver, self.history, self._at,
             lambda step, loss: self.told.append((step, loss)),
         )  # fmt: skip

@@ -13,7 +13,6 @@ import torch
 
 from storage.history import History, read_history
 from storage.objects import LocalObjects
-from trainers.accumulation import SaveSchedule
 from trainers.best import BestModel
 from trainers.dataset import open_dataset
 from trainers.errors import NonFinite
@@ -71,8 +70,7 @@ class Rig:
                       self._report, lambda point: None)  # fmt: skip
         self.models: list[dict[str, torch.Tensor]] = []  # before each update
         self.run = RankRun(
-            attempt=0, share=SHARE, schedule=SaveSchedule(steps, SHARE.microbatches, 3), device=torch.device("cpu"),
-            workload=self.workload,
+            attempt=0, share=SHARE, steps=steps, save_every=3, device=torch.device("cpu"), workload=self.workload,
             progress=self.progress, pipeline=Input(workload.dataset, steps),  # type: ignore[arg-type]
             reducer=Reducer(workload.model, 1), saver=saver, history=self.history, at=self._at,
             on_step=lambda step, loss: None, on_non_finite=self.found.append, **settings,
