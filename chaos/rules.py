@@ -6,6 +6,7 @@ Pure: settings in, findings out. A finding is a path in the file and what is wro
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -48,6 +49,13 @@ def _run(run: RunSettings) -> Iterator[Finding]:
             ("run", "workload"),
             f"{run.workload!r} is neither built in ({names}) nor package.module:build nor "
             f"path/to/file.py:build{hint}",
+        )
+    between = run.save_every_microbatches
+    if between is not None and between % run.microbatches == 0:
+        yield Finding(
+            ("run", "save_every_microbatches"),
+            f"{between} is a multiple of microbatches ({run.microbatches}): no checkpoint would lie inside a step; "
+            f"use save_every: {between // run.microbatches}",
         )
     share = run.ranks * run.microbatches
     if run.global_batch % share:
@@ -129,7 +137,8 @@ def _most_hits(pace: Pace, run: RunSettings) -> int | None:
         case Pace.STEP:
             return run.steps
         case Pace.SAVE:
-            return run.steps // run.save_every + 1  # one more: the last step may be saved as well
+            inside = run.steps * run.microbatches // (run.save_every_microbatches or math.inf)
+            return run.steps // run.save_every + 1 + int(inside)  # one more: the last step may be saved as well
         case _:
             return None
 

@@ -85,8 +85,8 @@ def training_spec(experiment: Experiment, run: str, folder: Path, workload: str)
 def run_facts(experiment: Experiment, run: str, workload: str) -> dict[str, Any]:
     """The fields of the `run` event."""
     settings = experiment.run
-    names = ("seed", "ranks", "microbatches", "global_batch", "steps", "save_every", "keep", "standbys", "twin",
-             "tolerance", "precision", "non_finite", "keep_best")  # fmt: skip
+    names = ("seed", "ranks", "microbatches", "global_batch", "steps", "save_every", "save_every_microbatches", "keep",
+             "standbys", "twin", "tolerance", "precision", "non_finite", "keep_best")  # fmt: skip
     return {
         "run": run,
         "workload": workload,

@@ -31,6 +31,7 @@ class RunSettings(_Model):
     microbatches: Count = 4
     steps: Count = 60
     save_every: Count = 7
+    save_every_microbatches: Count | None = None
     keep: Annotated[int, Field(ge=2)] = 3
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     non_finite: Literal["stop", "skip"] = "stop"

@@ -29,6 +29,7 @@ _SCHEMA = pa.schema(
     ]
 )
 _NUMBERS = ("attempt", "step", "rank", "first_step", "last_step")
+_INSIDE = ("first_microbatch", "microbatch")  # of a segment that begins or ends inside a step
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,9 @@ class LedgerRows:
 class SegmentMeta:
     """Place of a segment: what `rank` consumed in the updates first_step … last_step (both included).
 
-    step: that of the checkpoint which the segment belongs to, last_step + 1.
+    step, microbatch: those of the checkpoint which the segment belongs to. Of update first_step the rows begin with
+    microbatch first_microbatch. At the boundary of a step (microbatch 0) step is last_step + 1; inside a step it is
+    last_step, and of that update the rows end before microbatch `microbatch`.
     """
 
     run: str
@@ -72,6 +75,8 @@ class SegmentMeta:
     rank: int
     first_step: int
     last_step: int
+    first_microbatch: int = 0
+    microbatch: int = 0
 
 
 def encode_segment(rows: LedgerRows, meta: SegmentMeta) -> bytes:
@@ -88,7 +93,8 @@ def encode_segment(rows: LedgerRows, meta: SegmentMeta) -> bytes:
                 f"ledger column {field.name} has shape {values.shape}, position has ({len(rows)},)"
             )
         columns.append(pa.array(values[order], type=field.type))
-    metadata = {"format": FORMAT, **{key: str(value) for key, value in asdict(meta).items()}}
+    place = {key: value for key, value in asdict(meta).items() if value or key not in _INSIDE}
+    metadata = {"format": FORMAT, **{key: str(value) for key, value in place.items()}}
     schema = _SCHEMA.with_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
@@ -121,9 +127,12 @@ def decode_segment(data: bytes, where: str) -> tuple[LedgerRows, SegmentMeta]:
 def _meta(metadata: dict[bytes, bytes], where: str) -> SegmentMeta:
     try:
         text = {key.decode(): value.decode() for key, value in metadata.items()}
-        if text.keys() != {"format", "run", *_NUMBERS} or text["format"] != FORMAT:
+        inside = [key for key in _INSIDE if key in text]
+        if text.keys() != {"format", "run", *_NUMBERS, *inside} or text["format"] != FORMAT:
             raise ValueError(f"has {sorted(text)}, format {text.get('format')!r}")
-        numbers: dict[str, Any] = {key: decimal(text[key]) for key in _NUMBERS}
+        numbers: dict[str, Any] = {key: decimal(text[key]) for key in (*_NUMBERS, *inside)}
+        if not all(numbers[key] for key in inside):
+            raise ValueError(f"has {inside} of which one is 0: that is said by leaving it out")
     except ValueError as error:
         raise Damaged(where, f"has the wrong metadata: {error}") from error
     return SegmentMeta(run=text["run"], **numbers)

@@ -24,26 +24,35 @@ SHARED_PARTS = frozenset({"model", "optimizer"})  # best besides, where the run 
 RANK_PARTS = frozenset(
     {"buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch"}
 )  # rng.cuda besides, where the run has it; best.buffers wherever there is best
+PARTIAL_PARTS = frozenset({"gradients", "accumulation"})  # besides, of a checkpoint inside a step
 _FIELDS = {
     "format", "run", "name", "attempt", "step", "world", "cursor", "parent", "fingerprints", "files",
     "tensors", "parts", "ranks",
 }  # fmt: skip
 _SHARED_TENSOR = re.compile(r"model/.+|optimizer/.+/[^/]+|best/.+", re.DOTALL)
 _RANK_TENSOR = re.compile(r"buffer/.+|rng/.+|best_buffer/.+", re.DOTALL)
+_PARTIAL_TENSOR = re.compile(rf"{_RANK_TENSOR.pattern}|gradient/.+|accumulation/.+", re.DOTALL)
 _PART = re.compile(r"[a-z.]+")
-_NAME = re.compile(r"s([0-9]{8,})-a([0-9]{4,})")
+NAME_PATTERN = r"s([0-9]{8,})(?:-m([0-9]{4,}))?-a([0-9]{4,})"
+_NAME = re.compile(NAME_PATTERN)
 
 
-def checkpoint_name(step: int, attempt: int) -> str:
-    """Name of the checkpoint of `step` that `attempt` makes: s00000007-a0000."""
-    return f"s{step:08d}-a{attempt:04d}"
+def checkpoint_name(step: int, attempt: int, microbatch: int = 0) -> str:
+    """Name of the checkpoint that `attempt` makes after `step` updates: s00000007-a0000.
+
+    Inside the step that follows, after `microbatch` of its microbatches: s00000007-m0003-a0000. In the order of
+    their names checkpoints are in the order of (step, microbatch), up to the digits that are padded to.
+    """
+    inside = f"-m{microbatch:04d}" if microbatch else ""
+    return f"s{step:08d}{inside}-a{attempt:04d}"
 
 
-def parse_checkpoint_name(name: str) -> tuple[int, int]:
-    """(step, attempt) of a checkpoint's name. Raises ValueError for anything that is not exactly one."""
-    match = _NAME.fullmatch(name)
-    if match and checkpoint_name(step := int(match[1]), attempt := int(match[2])) == name:
-        return step, attempt
+def parse_checkpoint_name(name: str) -> tuple[int, int, int]:
+    """(step, attempt, microbatch) of a checkpoint's name. Raises ValueError for anything that is not exactly one."""
+    if match := _NAME.fullmatch(name):
+        step, attempt, microbatch = int(match[1]), int(match[3]), int(match[2] or 0)
+        if checkpoint_name(step, attempt, microbatch) == name:
+            return step, attempt, microbatch
     raise ValueError(f"{name!r} is not a checkpoint's name: it must look like {checkpoint_name(7, 0)}")
 
 
@@ -93,7 +102,8 @@ class RankRecord:
 @dataclass(frozen=True)
 class Manifest:
     """One checkpoint: the state after `step` updates and `cursor` samples, held by the attempt's `world`
-    ranks.
+    ranks. microbatch: how many of the next update's microbatches each rank has accumulated besides; 0 at the
+    boundary of a step.
 
     parent: manifest digest of the checkpoint before it in the lineage, None for the first. tensors, parts:
     the replicated state, name → digest. files: of every rank its shard and its ledger segment.
@@ -111,6 +121,7 @@ class Manifest:
     tensors: Mapping[str, str]
     parts: Mapping[str, str]
     ranks: tuple[RankRecord, ...]
+    microbatch: int = 0
 
     def file(self, kind: FileKind, rank: int) -> FileRecord:
         """The rank's file of this kind. Raises ValueError for a rank outside the world."""
@@ -128,6 +139,7 @@ def encode(manifest: Manifest) -> tuple[bytes, str]:
             key: getattr(manifest, key)
             for key in ("run", "name", "attempt", "step", "world", "cursor", "parent")
         },
+        **({"microbatch": manifest.microbatch} if manifest.microbatch else {}),
         "fingerprints": asdict(manifest.fingerprints),
         "files": [asdict(record) for record in manifest.files],
         "tensors": dict(manifest.tensors),
@@ -145,7 +157,8 @@ def encode(manifest: Manifest) -> tuple[bytes, str]:
 def decode(data: bytes, where: str) -> tuple[Manifest, str]:
     """The manifest and its digest. Raises Damaged unless it is sealed, well-formed and complete."""
     body, digest = unseal(data, where)
-    fields = Fields(body, where, _FIELDS)
+    inside = "microbatch" in body
+    fields = Fields(body, where, _FIELDS | ({"microbatch"} if inside else set()))
     fields.constant("format", FORMAT)
     prints = fields.nested("fingerprints", {"dataset", "plan", "config", "code"})
     parts = fields.digests("parts", _PART)
@@ -163,8 +176,11 @@ def decode(data: bytes, where: str) -> tuple[Manifest, str]:
         files=tuple(_file(item, f"{where}: files") for item in fields.items("files")),
         tensors=fields.digests("tensors", _SHARED_TENSOR),
         parts=parts,
-        ranks=tuple(_rank(item, f"{where}: ranks") for item in fields.items("ranks")),
+        ranks=tuple(_rank(item, f"{where}: ranks", inside) for item in fields.items("ranks")),
+        microbatch=fields.count("microbatch") if inside else 0,
     )
+    if inside and not manifest.microbatch:
+        raise fields.wrong("microbatch", "at least 1, or left out at the boundary of a step")
     _check_whole(manifest, where)
     return manifest, digest
 
@@ -172,9 +188,10 @@ def decode(data: bytes, where: str) -> tuple[Manifest, str]:
 def _check_whole(manifest: Manifest, where: str) -> None:
     """Name, ranks and files must be those that step, attempt and world say, each exactly once."""
     name, world = manifest.name, manifest.world
-    if name != checkpoint_name(manifest.step, manifest.attempt):
+    if name != checkpoint_name(manifest.step, manifest.attempt, manifest.microbatch):
+        inside = f", microbatch {manifest.microbatch}," if manifest.microbatch else ""
         raise Damaged(
-            where, f"name {name} does not belong to step {manifest.step} of attempt {manifest.attempt}"
+            where, f"name {name} does not belong to step {manifest.step}{inside} of attempt {manifest.attempt}"
         )
     if world < 1 or [record.rank for record in manifest.ranks] != list(range(world)):
         raise Damaged(where, f"ranks must be exactly 0 to {world - 1} in order")
@@ -197,17 +214,19 @@ def _file(item: object, where: str) -> FileRecord:
     )
 
 
-def _rank(item: object, where: str) -> RankRecord:
+def _rank(item: object, where: str, inside: bool) -> RankRecord:
+    """inside: of a checkpoint inside a step, which has partial gradients."""
     fields = Fields(item, where, {"rank", "parts", "tensors", "history"})
     parts = fields.digests("parts", _PART)
-    if parts.keys() - {"rng.cuda", "best.buffers"} != RANK_PARTS:
+    expected = RANK_PARTS | PARTIAL_PARTS if inside else RANK_PARTS
+    if parts.keys() - {"rng.cuda", "best.buffers"} != expected:
         raise fields.wrong(
-            "parts",
-            f"digests of exactly {sorted(RANK_PARTS)}, and of rng.cuda and best.buffers if there are any",
+            "parts", f"digests of exactly {sorted(expected)}, and of rng.cuda and best.buffers if there are any"
         )
+    tensors = fields.digests("tensors", _PARTIAL_TENSOR if inside else _RANK_TENSOR)
     head = fields.nested("history", {"file", "n", "chain"})
     history = Head(head.text("file"), head.count("n"), head.text("chain", CHAIN))
-    return RankRecord(fields.count("rank"), parts, fields.digests("tensors", _RANK_TENSOR), history)
+    return RankRecord(fields.count("rank"), parts, tensors, history)
 
 
 def _rank_body(record: RankRecord) -> dict[str, Any]:

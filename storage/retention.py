@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from storage.entries import Entry
 from storage.log import CommitLog
+from storage.manifest import NAME_PATTERN
 from storage.objects import Objects, Reached, no_point
 from storage.selection import current_lineage, published, retired
 
 ALWAYS_KEPT = 2
-_SHARD = re.compile(r"(s[0-9]{8,}-a[0-9]{4,})-r[0-9]{4,}\.safetensors")
+_SHARD = re.compile(rf"(?P<name>{NAME_PATTERN})-r[0-9]{{4,}}\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def to_retire(entries: Sequence[Entry], keep: int, verified: Container[str]) -> 
 
 def leftovers(entries: Iterable[Entry], shard_files: Iterable[str]) -> tuple[str, ...]:
     """Retired checkpoints of which some shard still lies there. shard_files: base names in `shards`. Pure."""
-    lying = {match[1] for name in shard_files if (match := _SHARD.fullmatch(name))}
+    lying = {match["name"] for name in shard_files if (match := _SHARD.fullmatch(name))}
     return tuple(sorted(lying & retired(entries)))
 
 
@@ -79,7 +80,7 @@ def retire(
     removed = []
     for file in objects.list("shards"):
         match = _SHARD.fullmatch(file)
-        if match and match[1] in names:
+        if match and match["name"] in names:
             objects.remove(f"shards/{file}")
             removed.append(f"shards/{file}")
             reached("retire.between")

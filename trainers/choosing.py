@@ -46,4 +46,4 @@ def propose(objects: LocalObjects, publish: Publish) -> Candidate:
     for record in manifest.files:
         if record.kind == "ledger":
             decode_segment(read_verified(objects, record), record.path)
-    return Candidate(publish.name, digest, publish.step, data)
+    return Candidate(publish.name, digest, publish.step, data, manifest.microbatch)

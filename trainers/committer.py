@@ -25,6 +25,8 @@ from trainers.points import KillPoints
 from trainers.reports import CommitterSetup, Member, SaveReport
 from trainers.worker import member_of
 
+_Moment = tuple[int, int, int]  # attempt, step, microbatch
+
 
 @dataclass
 class _Pending:
@@ -49,7 +51,7 @@ class Committer:
         self._attempt = -1
         self._parent: str | None = None
         self._fingerprints: Fingerprints | None = None
-        self._pending: dict[tuple[int, int], _Pending] = {}
+        self._pending: dict[_Moment, _Pending] = {}
         self._verified: set[str] = set()
 
     def member(self) -> Member:
@@ -74,16 +76,16 @@ class Committer:
     def abandon(self, attempt: int) -> None:
         """Attempts up to `attempt` are over: whoever waits for their checkpoints is released with Interrupted."""
         with self._lock:
-            for (old, step), pending in list(self._pending.items()):
-                if old <= attempt and len(pending.reports) < self._setup.world:
-                    pending.error = Interrupted(f"attempt {old} ended while step {step} was being saved")
+            for key, pending in list(self._pending.items()):
+                if key[0] <= attempt and len(pending.reports) < self._setup.world:
+                    pending.error = Interrupted(f"attempt {key[0]} ended while step {key[1]} was being saved")
                     pending.done.set()
-                    del self._pending[old, step]
+                    del self._pending[key]
 
     def report(self, report: SaveReport) -> None:
         """Adds one rank's part; returns when the checkpoint is published. Raises Fenced, Interrupted, Damaged, …"""
         self._history.witness(report.clock)
-        key = (report.attempt, report.step)
+        key = report.moment
         with self._lock:
             if report.attempt != self._attempt:
                 raise Interrupted(f"a save of attempt {report.attempt} came while attempt {self._attempt} is on")
@@ -97,12 +99,12 @@ class Committer:
         if pending.error is not None:
             raise pending.error
 
-    def _commit(self, key: tuple[int, int], pending: _Pending) -> None:
-        attempt, step = key
+    def _commit(self, key: _Moment, pending: _Pending) -> None:
+        attempt, step, microbatch = key
         try:
             with self._committing:
                 self._points("commit.collected")
-                manifest = self._manifest(attempt, step, pending.reports)
+                manifest = self._manifest(key, pending.reports)
                 entry = commit_checkpoint(
                     self._objects, self._log, manifest, self._points,
                     lambda digest: self._note(
@@ -119,7 +121,7 @@ class Committer:
         except Exception as error:
             pending.error = error
             if isinstance(error, Fenced):
-                self._note("fenced_off", attempt, name=checkpoint_name(step, attempt), detail=str(error))
+                self._note("fenced_off", attempt, name=checkpoint_name(step, attempt, microbatch), detail=str(error))
         finally:
             with self._lock:
                 self._pending.pop(key, None)
@@ -130,7 +132,8 @@ class Committer:
     def _note(self, event: str, attempt: int, **fields: object) -> None:
         self._history.record(event, attempt, **fields)
 
-    def _manifest(self, attempt: int, step: int, reports: Mapping[int, SaveReport]) -> Manifest:
+    def _manifest(self, key: _Moment, reports: Mapping[int, SaveReport]) -> Manifest:
+        attempt, step, microbatch = key
         assert self._fingerprints is not None  # begin() came before any report was accepted
         ranks = sorted(reports)
         files = [FileRecord(f.path, f.kind, r, f.bytes, f.digest) for r in ranks for f in reports[r].files]
@@ -138,9 +141,10 @@ class Committer:
         parts = part_digests(REPLICATED, tensors, reports[0].texts)
         records = tuple(RankRecord(r, reports[r].parts, reports[r].local, reports[r].head) for r in ranks)
         return Manifest(
-            run=self._setup.run, name=checkpoint_name(step, attempt), attempt=attempt, step=step,
+            run=self._setup.run, name=checkpoint_name(step, attempt, microbatch), attempt=attempt, step=step,
             world=self._setup.world, cursor=step * self._setup.global_batch, parent=self._parent,
             fingerprints=self._fingerprints, files=tuple(files), tensors=tensors, parts=parts, ranks=records,
+            microbatch=microbatch,
         )
 
     def _retire(self, attempt: int) -> None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from storage.digests import bulk_digest
 from storage.history import History
 from storage.ledger import LedgerRows
+from trainers.accumulation import Partial, SaveSchedule
 from trainers.errors import NonFinite, WorkloadError
 from trainers.events import NonFiniteFound, What
 from trainers.fingerprint import step_fingerprint
@@ -31,25 +34,33 @@ from trainers.workload import Batch, Workload
 
 @dataclass
 class Consumed:
-    """Ledger rows of the updates since the last save, read off the batches that the forward passes consumed."""
+    """Ledger rows since the last save, read off the batches that the forward passes consumed.
+
+    sample_ids: of the step under way alone, microbatch by microbatch, those before a restore included.
+    """
 
     first_step: int
+    first_microbatch: int = 0
     rows: list[LedgerRows] = field(default_factory=list)
+    sample_ids: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
     def note(self, step: int, microbatch: int, batch: Microbatch) -> None:
         n = len(batch.sample_ids)
+        if microbatch == 0:
+            self.sample_ids = []
+        self.sample_ids.append(batch.sample_ids)
         steps, microbatches = np.full(n, step, dtype=np.int64), np.full(n, microbatch, dtype=np.int32)
         self.rows.append(LedgerRows(batch.positions, batch.sample_ids, batch.content(), steps, microbatches))
 
-    def take(self, step: int) -> tuple[LedgerRows, int]:
-        """All rows since the last call with the first of their steps; the next ones begin at `step`."""
-        rows, first_step = LedgerRows.concatenate(self.rows), self.first_step
-        self.rows, self.first_step = [], step
-        return rows, first_step
+    def take(self, step: int, microbatch: int = 0) -> tuple[LedgerRows, int, int]:
+        """All rows since the last call with the first of their steps and microbatches; the next begin at these."""
+        taken = LedgerRows.concatenate(self.rows), self.first_step, self.first_microbatch
+        self.rows, self.first_step, self.first_microbatch = [], step, microbatch
+        return taken
 
-    def step_ids(self, microbatches: int) -> str:
-        """Digest of the sample ids of the last `microbatches` microbatches, int64 little-endian, in order."""
-        return bulk_digest(*(np.ascontiguousarray(rows.sample_id, dtype="<i8") for rows in self.rows[-microbatches:]))
+    def step_ids(self) -> str:
+        """Digest of the sample ids of the step, int64 little-endian, in order."""
+        return bulk_digest(*(np.ascontiguousarray(ids, dtype="<i8") for ids in self.sample_ids))
 
 
 @dataclass
@@ -72,6 +83,13 @@ class RankRun:
     precision: Precision = "fp32"
     non_finite: Policy = "stop"
     on_non_finite: Callable[[NonFiniteFound], None] = lambda found: None
+    save_every_microbatches: int | None = None
+    partial: Partial | None = None  # of the step that the restored checkpoint lies in
+
+    @cached_property
+    def schedule(self) -> SaveSchedule:
+        """When a save falls due."""
+        return SaveSchedule(self.steps, self.share.microbatches, self.save_every, self.save_every_microbatches)
 
 
 @dataclass(frozen=True)
@@ -90,12 +108,12 @@ class StepResult:
 def train(run: RankRun) -> None:
     """Trains from run.progress.step to run.steps. Raises Interrupted, NonFinite and what the workload raises."""
     run.workload.model.train()
-    consumed = Consumed(run.progress.step)
-    first = run.progress.step
+    first, partial = run.progress.step, run.partial
+    consumed = Consumed(first) if partial is None else Consumed(first, partial.microbatch, [], [partial.sample_ids])
     for step in range(first, run.steps):
         started, wait_before_s = time.monotonic(), run.pipeline.stats().wait_s
         run.at("step.begin")
-        loss_sum = accumulate(run, step, consumed)
+        loss_sum = accumulate(run, step, consumed, partial if step == first else None)
         run.at("reduce.before")
         loss = run.reducer.reduce(loss_sum) / run.share.global_batch
         run.at("reduce.after")
@@ -117,16 +135,21 @@ def train(run: RankRun) -> None:
         run.at("step.end")
         if step == first and run.attempt > 0:
             run.at("recover.first_step")
-        if run.progress.step % run.save_every == 0 or run.progress.step == run.steps:
+        if run.schedule.due(run.progress.step):
             run.saver.save(run.workload, run.progress, *consumed.take(run.progress.step))
     run.saver.wait()
 
 
-def accumulate(run: RankRun, step: int, consumed: Consumed) -> float:
-    """Forward and backward of every microbatch; returns the sum of the samples' losses on this rank."""
-    run.reducer.zero()
-    loss_sum, scaler = 0.0, run.workload.scaler
-    for microbatch in range(run.share.microbatches):
+def accumulate(run: RankRun, step: int, consumed: Consumed, partial: Partial | None = None) -> float:
+    """Forward and backward of every microbatch, or of those left after `partial`; saves between them if one is due.
+
+    Returns the sum of the samples' losses on this rank.
+    """
+    loss_sum, first = (partial.loss_sum, partial.microbatch) if partial else (0.0, 0)
+    if partial is None:
+        run.reducer.zero()
+    scaler = run.workload.scaler
+    for microbatch in range(first, run.share.microbatches):
         batch = run.pipeline.next()
         run.at("microbatch.fetched")
         consumed.note(step, microbatch, batch)
@@ -140,6 +163,10 @@ def accumulate(run: RankRun, step: int, consumed: Consumed) -> float:
         (scaler.scale(scaled) if scaler is not None else scaled).backward()  # type: ignore[no-untyped-call]
         run.at("microbatch.backward")
         loss_sum += float(losses.detach().double().sum())
+        done = microbatch + 1
+        if done < run.share.microbatches and run.schedule.due(step, done):
+            so_far = Partial.now(run.workload, run.share, step, done, loss_sum, consumed.sample_ids)
+            run.saver.save(run.workload, run.progress, *consumed.take(step, done), so_far)
     return loss_sum
 
 
@@ -169,7 +196,7 @@ def record_step(run: RankRun, consumed: Consumed, result: StepResult, started: f
         "step", run.attempt, rank=run.share.rank, step=run.progress.step, step_is=STEP_IS, loss=result.loss.hex(),
         lr=[rate.hex() for rate in result.rates], gradient_norm=result.gradient_norm.hex(),
         state=step_fingerprint(run.workload, run.progress), samples_seen=run.progress.samples_seen,
-        ids=consumed.step_ids(run.share.microbatches), skipped=result.skipped,
+        ids=consumed.step_ids(), skipped=result.skipped,
         wait_s=round(wait_s, 6), train_s=round(total_s - wait_s, 6), prepare_s=round(stats.prepare_s, 6),
         queue_depth=stats.depth, samples_per_s=round(stats.samples_per_s, 1),
     )

@@ -9,6 +9,7 @@ tasks may have to wait for new worker processes, starts up behind it.
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
@@ -46,18 +47,18 @@ class PipelineStats:
 
 
 class Pipeline:
-    """Delivers the rank's microbatches from `first_step` to `last_step`, in plan order."""
+    """Delivers the rank's microbatches from number `first_microbatch` of `first_step` to `last_step`, in plan order."""
 
     def __init__(
         self, dataset: Dataset, plan: Plan, share: Share, *, first_step: int, last_step: int, prefetch: int,
-        attempt: int, points: KillPoints, lead: bool = False, read_tasks: int = 1,
+        attempt: int, points: KillPoints, lead: bool = False, read_tasks: int = 1, first_microbatch: int = 0,
     ) -> None:
         """Nothing is read before `start`. `lead`: the rank reads the first few steps itself.
 
         read_tasks: how many of Ray Data's tasks read at once; more only pay where reading is what is slow.
         """
         self._dataset, self._plan, self._share = dataset, plan, share
-        self.first_step, self._last_step = first_step, last_step
+        self.start_at, self.first_step, self._last_step = (first_step, first_microbatch), first_step, last_step
         self._prefetch, self._attempt, self._points = prefetch, attempt, points
         self._read_tasks = read_tasks
         self._ready: queue.Queue[Microbatch | BaseException] = queue.Queue(maxsize=max(1, prefetch))
@@ -141,11 +142,19 @@ class Pipeline:
             started = time.monotonic()
             table = read_span(self._dataset, self._plan, self._share, Span(0, step, 1))
             self._prepare_s += time.monotonic() - started
-            for row in range(0, self._share.rows, self._share.microbatch_rows):
+            begin = self._consumed_before(step) * self._share.microbatch_rows
+            for row in range(begin, self._share.rows, self._share.microbatch_rows):
                 self._produced += 1
                 yield to_microbatch(table.slice(row, self._share.microbatch_rows), self._dataset.columns)
 
+    def _consumed_before(self, step: int) -> int:
+        """Microbatches of the step whose gradients are in the restored checkpoint: never delivered again."""
+        return self.start_at[1] if step == self.first_step else 0
+
     def _microbatches(self) -> Iterator[Microbatch]:
+        return itertools.islice(self._whole_steps(), self._consumed_before(self._stream_from), None)
+
+    def _whole_steps(self) -> Iterator[Microbatch]:
         step, number = self._stream_from, 1
         while step < self._last_step and not self._closed.is_set():
             blocks = spans(self._share, self._dataset.row_bytes, step, self._last_step, number, _BLOCKS_A_DATASET)

@@ -21,6 +21,7 @@ from storage.manifest import Fingerprints, Manifest, decode
 from storage.objects import LocalObjects
 from storage.shard import parse_shard, read_verified
 from trainers import reducer
+from trainers.accumulation import partial_bytes, restore_partial
 from trainers.best import BestModel
 from trainers.dataset import open_dataset
 from trainers.errors import FingerprintMismatch, Interrupted, StateError
@@ -111,7 +112,7 @@ class Rank:
         self._assignment = assignment
         self._history.witness(assignment.clock)
         self._points.enter(assignment.attempt, "rank", assignment.rank, self._history)
-        self._start_pipeline(0 if candidate is None else candidate.step)
+        self._start_pipeline(*(candidate.moment if candidate else (0, 0)))
         reducer.join_group(assignment.attempt, assignment.rank, self._spec.ranks, assignment.host, assignment.port,
                            self._spec.recovery_deadline_s)
         self._history.record("joined", assignment.attempt, rank=assignment.rank, world=self._spec.ranks)
@@ -122,9 +123,9 @@ class Rank:
         """Reads, verifies and keeps the candidate; one rank's no rejects it. None means a start from nothing."""
         assignment = self._here()
         self._loaded = None
-        first_step = 0 if candidate is None else candidate.step
-        if self._pipeline is None or self._pipeline.first_step != first_step:
-            self._start_pipeline(first_step)
+        start = candidate.moment if candidate else (0, 0)
+        if self._pipeline is None or self._pipeline.start_at != start:
+            self._start_pipeline(*start)
         if candidate is None:
             return Vote(ok=True)
         started = time.monotonic()
@@ -199,10 +200,13 @@ class Rank:
         seed_everything(spec.seed, assignment.rank)
         loaded = self._loaded
         progress = Progress(best_model=BestModel.of(workload.model) if spec.keep_best else None)
+        partial = None
         if loaded is not None:
             progress = restore(workload, loaded.tensors, loaded.texts, keep_best=spec.keep_best)
-        parts = live_digests(workload, progress)
-        self._history.record("restored", assignment.attempt, rank=assignment.rank, step=progress.step,
+            partial = restore_partial(workload, loaded.tensors, loaded.texts, progress.step, loaded.manifest.microbatch)
+        parts = live_digests(workload, progress) | (partial.digests(workload) if partial else {})
+        inside = {"microbatch": partial.microbatch} if partial else {}
+        self._history.record("restored", assignment.attempt, rank=assignment.rank, step=progress.step, **inside,
                              cursor=progress.cursor, parts=parts, name=loaded.manifest.name if loaded else None,
                              digest=loaded.digest if loaded else None, state=step_fingerprint(workload, progress))
         _check_restored(parts, loaded, assignment.rank)
@@ -219,14 +223,15 @@ class Rank:
         self._staging = self._staging or Staging(assignment.rank, spec.ranks)
         if self._staging.rank != assignment.rank:
             self._staging = Staging(assignment.rank, spec.ranks)
-        self._staging.prepare(workload, progress)
+        more_bytes = partial_bytes(workload, self._share(0).rows) if spec.save_every_microbatches else 0
+        self._staging.prepare(workload, progress, more_bytes)
         saver = Saver(SaverIdentity(spec.run, assignment.attempt, assignment.rank, spec.ranks), self._objects,
                       self._staging, self._history, report, self._points.bound())
         return RankRun(
             attempt=assignment.attempt, share=self._share(assignment.rank), steps=spec.steps,
-            save_every=spec.save_every, device=self.device, workload=workload, progress=progress,
-            pipeline=self._pipeline, reducer=gradients,
-            saver=saver, history=self._history, at=self._at, on_step=self._on_step, precision=spec.precision,
+            save_every=spec.save_every, save_every_microbatches=spec.save_every_microbatches, device=self.device,
+            workload=workload, progress=progress, pipeline=self._pipeline, reducer=gradients, saver=saver,
+            history=self._history, at=self._at, on_step=self._on_step, partial=partial, precision=spec.precision,
             non_finite=spec.non_finite, on_non_finite=self._findings.append,
         )
 
@@ -257,14 +262,14 @@ class Rank:
     def _on_step(self, step: int, loss: float) -> None:
         self.step, self.loss = step, loss
 
-    def _start_pipeline(self, first_step: int) -> None:
+    def _start_pipeline(self, first_step: int, first_microbatch: int) -> None:
         assignment, spec = self._here(), self._spec
         if self._pipeline is not None:
             self._pipeline.close()
         self._pipeline = Pipeline(
             assignment.survey.dataset, assignment.survey.plan, self._share(assignment.rank), first_step=first_step,
             last_step=spec.steps, prefetch=spec.prefetch_batches, attempt=assignment.attempt, points=self._points,
-            lead=assignment.attempt > 0, read_tasks=spec.read_tasks,
+            lead=assignment.attempt > 0, read_tasks=spec.read_tasks, first_microbatch=first_microbatch,
         )
         if assignment.attempt == 0:
             self._pipeline.start()  # nothing else is urgent yet; after a restart joining and loading come first

@@ -35,6 +35,12 @@ class SaveReport:
     parts: dict[str, str]
     head: Head
     clock: int
+    microbatch: int = 0
+
+    @property
+    def moment(self) -> tuple[int, int, int]:
+        """(attempt, step, microbatch): what belongs together."""
+        return self.attempt, self.step, self.microbatch
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """The asynchronous saver of one rank (invariants 1 and 4).
 
-At the step boundary the state is copied into staging buffers: the only stall. In the background shard and ledger
-rows are written under names that carry step and attempt, synced, and reported to the committer; a save is done
-when the committer has published it. A save that falls due while another is in flight waits, and the wait is
-recorded; it is never skipped. Whatever goes wrong in the background is raised at the next boundary.
+At the step boundary, or between two microbatches if the run asks for that, the state is copied into staging buffers:
+the only stall. In the background shard and ledger rows are written under names that carry step, microbatch and attempt,
+synced, and reported to the committer; a save is done when the committer has published it. A save that falls due while
+another is in flight waits, and the wait is recorded; it is never skipped. Whatever goes wrong in the background is
+raised at the next save.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from storage.ledger import LedgerRows, SegmentMeta, encode_segment
 from storage.manifest import checkpoint_name
 from storage.objects import LocalObjects, Reached
 from storage.shard import shard_header, write_ledger, write_shard
+from trainers.accumulation import Partial
 from trainers.errors import Interrupted
-from trainers.parts import LOCAL, REPLICATED, is_replicated, part_digests
+from trainers.parts import LOCAL, PARTIAL, REPLICATED, is_replicated, part_digests
 from trainers.reports import FileReport, SaveReport
 from trainers.staging import Snapshot, Staging
 from trainers.state import Progress
@@ -41,6 +43,23 @@ class SaverIdentity:
     ranks: int
 
 
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """What is saved: the moment, and the ledger rows since the save before with their first step and microbatch."""
+
+    step: int
+    microbatch: int
+    cursor: int
+    rows: LedgerRows
+    first_step: int
+    first_microbatch: int
+
+    @property
+    def moment(self) -> dict[str, int]:
+        """As events and shards name it: the microbatch is left out at the boundary of a step."""
+        return {"step": self.step, **({"microbatch": self.microbatch} if self.microbatch else {})}
+
+
 class Saver:
     """One save in flight at most. `report` hands a SaveReport over and returns when it is published, or raises."""
 
@@ -57,20 +76,29 @@ class Saver:
         # One thread for all saves: starting one makes the loop wait for it, which is a fifth of the stall.
         threading.Thread(target=self._serve, name="saver", daemon=True).start()
 
-    def save(self, workload: Workload, progress: Progress, rows: LedgerRows, first_step: int) -> None:
-        """Waits for the save in flight, copies the state, and lets the write go on in the background."""
+    def save(
+        self, workload: Workload, progress: Progress, rows: LedgerRows, first_step: int, first_microbatch: int = 0,
+        accumulated: Partial | None = None,
+    ) -> None:
+        """Waits for the save in flight, copies the state, and lets the write go on in the background.
+
+        accumulated: of a save inside a step; its parts are digested before the wait, as evidence of that moment.
+        """
         rank, attempt = self._identity.rank, self._identity.attempt
-        self._history.record("save_due", attempt, rank=rank, step=progress.step)
+        order = _Order(progress.step, accumulated.microbatch if accumulated else 0, progress.cursor, rows, first_step,
+                       first_microbatch)
+        parts = {"parts": accumulated.digests(workload)} if accumulated else {}
+        self._history.record("save_due", attempt, rank=rank, **order.moment, **parts)
         waited = time.monotonic()
         self.wait()
         started = time.monotonic()
-        snapshot = self._staging.copy(workload, progress)
+        snapshot = self._staging.copy(workload, progress, accumulated)
         stall_s = time.monotonic() - started
-        self._history.record("save_staged", attempt, rank=rank, step=progress.step, stall_s=stall_s,
+        self._history.record("save_staged", attempt, rank=rank, **order.moment, stall_s=stall_s,
                              waited_s=started - waited)
         self._reached("save.staged")
         self._idle.clear()
-        self._orders.put(partial(self._run, snapshot, progress.step, progress.cursor, rows, first_step))
+        self._orders.put(partial(self._run, snapshot, order))
         self._reached("save.queued")
 
     def wait(self) -> None:
@@ -99,32 +127,31 @@ class Saver:
             finally:
                 self._idle.set()
 
-    def _run(self, snapshot: Snapshot, step: int, cursor: int, rows: LedgerRows, first_step: int) -> None:
+    def _run(self, snapshot: Snapshot, order: _Order) -> None:
         identity = self._identity
         try:
             started = time.monotonic()
-            name = checkpoint_name(step, identity.attempt)
-            report = self._write(snapshot, name, step, cursor, rows, first_step)
+            report = self._write(snapshot, order)
             written = sum(file.bytes for file in report.files)
-            self._history.record("save_written", identity.attempt, rank=identity.rank, step=step, bytes=written,
+            self._history.record("save_written", identity.attempt, rank=identity.rank, **order.moment, bytes=written,
                                  duration_s=time.monotonic() - started)
             if self._abandoned.is_set():
-                raise Interrupted(f"save of step {step} abandoned before it was reported")
+                raise Interrupted(f"save of step {order.step} abandoned before it was reported")
             self._reached("save.reported")
             self._report(report)
             self._reached("save.done")
         except BaseException as error:  # raised at the next boundary: a lost save must not look like a slow one
             self._error = error
-            self._history.record("save_abandoned", identity.attempt, rank=identity.rank, step=step,
+            self._history.record("save_abandoned", identity.attempt, rank=identity.rank, **order.moment,
                                  where=f"{type(error).__name__}: {error}")
 
-    def _write(
-        self, snapshot: Snapshot, name: str, step: int, cursor: int, rows: LedgerRows, first_step: int
-    ) -> SaveReport:
-        identity, stem = self._identity, f"{name}-r{self._identity.rank:04d}"
+    def _write(self, snapshot: Snapshot, order: _Order) -> SaveReport:
+        identity, step = self._identity, order.step
+        stem = f"{checkpoint_name(step, identity.attempt, order.microbatch)}-r{identity.rank:04d}"
         metadata = {
-            "format": "killpoint.shard/1", "run": identity.run, "attempt": str(identity.attempt), "step": str(step),
-            "rank": str(identity.rank), "world": str(identity.ranks), "cursor": str(cursor),
+            "format": "killpoint.shard/1", "run": identity.run, "attempt": str(identity.attempt),
+            **{key: str(value) for key, value in order.moment.items()},
+            "rank": str(identity.rank), "world": str(identity.ranks), "cursor": str(order.cursor),
             **{f"part.{part}": text for part, text in snapshot.texts.items()},
         }
         header = shard_header(list(snapshot.specs), metadata)
@@ -134,8 +161,9 @@ class Saver:
         for spec in snapshot.specs:
             digests[spec.name] = bulk_digest(snapshot.data[offset : offset + spec.bytes])
             offset += spec.bytes
-        meta = SegmentMeta(identity.run, identity.attempt, step, identity.rank, first_step, step - 1)
-        segment = write_ledger(self._objects, f"ledger/{stem}.arrow", encode_segment(rows, meta), self._reached,
+        meta = SegmentMeta(identity.run, identity.attempt, step, identity.rank, order.first_step,
+                           step if order.microbatch else step - 1, order.first_microbatch, order.microbatch)
+        segment = write_ledger(self._objects, f"ledger/{stem}.arrow", encode_segment(order.rows, meta), self._reached,
                                self._abandoned.is_set)
         files = (FileReport(shard.path, "shard", shard.bytes, shard.digest),
                  FileReport(segment.path, "ledger", segment.bytes, segment.digest))
@@ -143,5 +171,6 @@ class Saver:
         texts = {part: text for part, text in snapshot.texts.items() if part in REPLICATED}
         return SaveReport(
             identity.attempt, step, identity.rank, files, {n: d for n, d in digests.items() if is_replicated(n)}, local,
-            texts, part_digests(LOCAL, local, snapshot.texts), self._history.head, self._history.clock,
+            texts, part_digests((*LOCAL, *PARTIAL), local, snapshot.texts), self._history.head, self._history.clock,
+            order.microbatch,
         )

@@ -54,6 +54,7 @@ class TrainingSpec:
     precision: Precision = "fp32"
     non_finite: Policy = "stop"
     keep_best: bool = False
+    save_every_microbatches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,12 @@ class Candidate:
     digest: str
     step: int
     manifest: bytes
+    microbatch: int = 0
+
+    @property
+    def moment(self) -> tuple[int, int]:
+        """(updates done, microbatches of the next one): where training goes on."""
+        return self.step, self.microbatch
 
 
 def code_digest(workload_files: Sequence[Path]) -> str:

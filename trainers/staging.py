@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from storage.shard import TensorSpec, TensorView
+from trainers.accumulation import Partial
 from trainers.state import Progress, json_parts, local_tensors, replicated_tensors
 from trainers.workload import Workload
 
@@ -38,6 +39,18 @@ class Snapshot:
     data: memoryview
 
 
+_Layout = tuple[tuple[str, torch.dtype, torch.Size], ...]
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """Where each tensor of one layout lies in the buffer."""
+
+    views: tuple[torch.Tensor, ...]
+    specs: tuple[TensorSpec, ...]
+    bytes: int
+
+
 def owner_of(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
     """Which rank writes each replicated tensor: the largest first, each to the least loaded. Same on every rank."""
     load = [0] * ranks
@@ -55,43 +68,50 @@ class Staging:
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self._ranks = rank, ranks
         self._flat = torch.empty(0, dtype=torch.uint8)
-        self._layout: tuple[tuple[str, torch.dtype, torch.Size], ...] = ()
-        self._views: list[torch.Tensor] = []
-        self._specs: tuple[TensorSpec, ...] = ()
+        self._layouts: dict[_Layout, _Fitted] = {}
 
-    def prepare(self, workload: Workload, progress: Progress | None = None) -> None:
-        """Allocates for the state as it is, so that the first save need not."""
-        self._fit(self._own(workload, progress or Progress()))
-
-    def copy(self, workload: Workload, progress: Progress) -> Snapshot:
-        """Copies this rank's part of the state. Returns what was copied; valid until the next copy."""
-        own = self._own(workload, progress)
+    def prepare(self, workload: Workload, progress: Progress | None = None, partial_bytes: int = 0) -> None:
+        """Allocates for the state as it is, so that the first save need not; for a step's partial state besides."""
+        own = self._own(workload, progress or Progress(), None)
+        self._allocate(sum(t.nbytes for t in own.values()) + partial_bytes)
         self._fit(own)
-        for view, tensor in zip(self._views, own.values(), strict=True):
+
+    def copy(self, workload: Workload, progress: Progress, partial: Partial | None = None) -> Snapshot:
+        """Copies this rank's part of the state. Returns what was copied; valid until the next copy."""
+        own = self._own(workload, progress, partial)
+        fitted = self._fit(own)
+        for view, tensor in zip(fitted.views, own.values(), strict=True):
             view.copy_(tensor, non_blocking=True)
         if torch.cuda.is_available():
             torch.cuda.current_stream().synchronize()
-        return Snapshot(self._specs, json_parts(workload, progress), self._flat.numpy().data)
+        texts = json_parts(workload, progress) | (partial.texts() if partial else {})
+        return Snapshot(fitted.specs, texts, self._flat[: fitted.bytes].numpy().data)
 
-    def _own(self, workload: Workload, progress: Progress) -> dict[str, torch.Tensor]:
+    def _own(self, workload: Workload, progress: Progress, partial: Partial | None) -> dict[str, torch.Tensor]:
         best = progress.best_model
         shared = replicated_tensors(workload, best)
         owner = owner_of({name: t.nbytes for name, t in shared.items()}, self._ranks)
         own = {name: t for name, t in shared.items() if owner[name] == self.rank} | local_tensors(workload, best)
+        own |= partial.tensors(workload) if partial else {}
         # Wide elements first keeps every offset aligned; the file format allows no padding between tensors.
         return dict(sorted(own.items(), key=lambda item: (-item[1].element_size(), item[0])))
 
-    def _fit(self, own: Mapping[str, torch.Tensor]) -> None:
+    def _allocate(self, size_bytes: int) -> None:
+        if size_bytes > len(self._flat):
+            self._flat = torch.zeros(size_bytes, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+            self._layouts = {}
+
+    def _fit(self, own: Mapping[str, torch.Tensor]) -> _Fitted:
+        """Places in the buffer, made once for each layout: inside a step there is more to save than at its end."""
         layout = tuple((name, t.dtype, t.shape) for name, t in own.items())
-        if layout == self._layout:
-            return
-        total = sum(t.nbytes for t in own.values())
-        self._flat = torch.zeros(total, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
-        self._views, specs, offset = [], [], 0
-        for name, tensor in own.items():
-            piece = self._flat[offset : offset + tensor.nbytes]
-            self._views.append(piece.view(tensor.dtype).view(tensor.shape))
-            specs.append(TensorSpec(name, _DTYPES[tensor.dtype], tuple(tensor.shape), tensor.nbytes))
-            offset += tensor.nbytes
-        self._layout, self._specs = layout, tuple(specs)
+        if layout not in self._layouts:
+            self._allocate(sum(t.nbytes for t in own.values()))
+            views, specs, offset = [], [], 0
+            for name, tensor in own.items():
+                piece = self._flat[offset : offset + tensor.nbytes]
+                views.append(piece.view(tensor.dtype).view(tensor.shape))
+                specs.append(TensorSpec(name, _DTYPES[tensor.dtype], tuple(tensor.shape), tensor.nbytes))
+                offset += tensor.nbytes
+            self._layouts[layout] = _Fitted(tuple(views), tuple(specs), offset)
+        return self._layouts[layout]
 

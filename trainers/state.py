@@ -202,7 +202,14 @@ def _copy(target: torch.Tensor, tensors: Mapping[str, torch.Tensor], name: str) 
 def _restore_model(workload: Workload, tensors: Mapping[str, torch.Tensor]) -> None:
     expected = {f"model/{name}": p.data for name, p in workload.model.named_parameters()}
     expected |= {f"buffer/{name}": buffer for name, buffer in workload.model.named_buffers()}
-    extra = {name for name in tensors if name.startswith(("model/", "buffer/"))} - set(expected)
+    restore_tensors(expected, tensors, ("model/", "buffer/"))
+
+
+def restore_tensors(
+    expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor], prefix: str | tuple[str, ...]
+) -> None:
+    """Copies into `expected` what `tensors` has under the same names. Raises StateError unless both have the same."""
+    extra = {name for name in tensors if name.startswith(prefix)} - set(expected)
     if extra:
         raise StateError(f"the checkpoint holds {sorted(extra)[0]!r}, which the workload's model lacks")
     with torch.no_grad():

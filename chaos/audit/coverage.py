@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from chaos.audit.epochs import Epochs
 from chaos.audit.evidence import I64, U64, Segment
 
 WINDOW = 1 << 17
@@ -23,7 +24,8 @@ class Expected:
     """What the rows ought to be. plan: positions → sample ids; content[id] counts where known[id] is true.
 
     rows: of the dataset, 0 if it is not known. absent: [first, end) of positions whose rows may be lost with
-    their file, so that a gap there proves nothing.
+    their file, so that a gap there proves nothing. ranks, microbatches: of a step, 0 if the split is not known.
+    partial: how many microbatches of the update behind the cursor every rank has consumed.
     """
 
     cursor: int
@@ -33,6 +35,33 @@ class Expected:
     content: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
     known: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     absent: tuple[tuple[int, int], ...] = ()
+    ranks: int = 0
+    microbatches: int = 0
+    partial: int = 0
+
+    @property
+    def end(self) -> int:
+        """No position from here on has been consumed."""
+        return self.cursor + (self.global_batch if self.partial else 0)
+
+    def microbatch(self, position: I64) -> I64:
+        """Number of the microbatch that consumes each position: a rank's share of a batch is one run, cut in order."""
+        share = self.global_batch // self.ranks
+        return position % self.global_batch % share // (share // self.microbatches)
+
+    def consumed(self, position: I64) -> npt.NDArray[np.bool_]:
+        """Which positions had to be consumed."""
+        applied = (position >= 0) & (position < self.cursor)
+        if not self.partial:
+            return applied
+        return applied | ((position < self.end) & (position >= 0) & (self.microbatch(position) < self.partial))
+
+    def to_come(self) -> Iterator[tuple[int, int]]:
+        """[first, end) of the positions before `end` that are not consumed yet."""
+        share = self.global_batch // (self.ranks or 1)
+        done = self.partial * (share // (self.microbatches or 1))
+        for first in range(self.cursor, self.end, share):
+            yield first + done, first + share
 
 
 @dataclass(frozen=True, order=True)
@@ -86,6 +115,7 @@ class Coverage:
     uncertain: int = 0  # not applied, but the file that may say so is lost
     beyond: Tally = field(default_factory=Tally)
     wrong_step: Tally = field(default_factory=Tally)
+    wrong_microbatch: Tally = field(default_factory=Tally)
     outside_segment: Tally = field(default_factory=Tally)
     wrong_sample: Tally = field(default_factory=Tally)
     wrong_content: Tally = field(default_factory=Tally)
@@ -101,10 +131,13 @@ class Rows:
     sample_id: I64
     content: U64
     step: I64
+    microbatch: npt.NDArray[np.int32]
     owner: I64
     attempts: I64  # by segment
     first_step: I64
     last_step: I64
+    first_microbatch: I64  # of first_step
+    microbatches: I64  # of last_step, 0 for all
 
     def spot(self, index: int) -> Spot:
         owner = int(self.owner[index])
@@ -117,32 +150,33 @@ class Rows:
 def cover(segments: Sequence[Segment], expected: Expected, window: int = WINDOW) -> Coverage:
     """Compares all rows of the lineage's segments with what they ought to be."""
     result = Coverage()
-    epochs = _Epochs(expected.rows)
+    epochs = Epochs(expected.rows)
     end = 0  # positions below it are accounted for
-    for start, rows in _windows(segments, window, expected.cursor):
-        inside = (rows.position >= 0) & (rows.position < expected.cursor)
+    for start, rows in _windows(segments, window, expected.end):
+        inside = expected.consumed(rows.position)
         result.beyond.add(rows, ~inside)
         _judge_rows(rows, expected, result)
-        if start < 0 or start >= expected.cursor:
+        if start < 0 or start >= expected.end:
             continue
         _note_gap(result, expected, end, start)
-        end = min(start + window, expected.cursor)
+        end = min(start + window, expected.end)
         counts = np.bincount(rows.position[inside] - start, minlength=end - start)
         for first, last in _runs(np.flatnonzero(counts == 0) + start):
             _note_gap(result, expected, first, last + 1)
         _note_repeats(result, rows, counts, start)
         epochs.take(rows.position[inside], rows.sample_id[inside])
-    _note_gap(result, expected, end, expected.cursor)
+    _note_gap(result, expected, end, expected.end)
     if not (result.repeated or result.never or result.uncertain):
         result.epoch_faults = epochs.faults(expected.cursor)
     return result
 
 
-def _windows(segments: Sequence[Segment], window: int, cursor: int) -> Iterator[tuple[int, Rows]]:
-    """Windows of positions that hold any row, ascending, each [start, start + window) and cut at 0 and cursor."""
-    attempts = np.array([segment.meta.attempt for segment in segments], np.int64)
-    first_step = np.array([segment.meta.first_step for segment in segments], np.int64)
-    last_step = np.array([segment.meta.last_step for segment in segments], np.int64)
+def _windows(segments: Sequence[Segment], window: int, end: int) -> Iterator[tuple[int, Rows]]:
+    """Windows of positions that hold any row, ascending, each [start, start + window) and cut at 0 and end."""
+    of_segment = [
+        np.array([getattr(segment.meta, name) for segment in segments], np.int64)
+        for name in ("attempt", "first_step", "last_step", "first_microbatch", "microbatch")
+    ]
     places = [0] * len(segments)
     while True:
         waiting = [i for i, segment in enumerate(segments) if places[i] < len(segment.position)]
@@ -150,7 +184,7 @@ def _windows(segments: Sequence[Segment], window: int, cursor: int) -> Iterator[
             return
         start = min(int(segments[i].position[places[i]]) for i in waiting)
         limit = start + window
-        for cut in (0, cursor):
+        for cut in (0, end):
             if start < cut < limit:
                 limit = cut
         pieces, owners = [], []
@@ -162,21 +196,19 @@ def _windows(segments: Sequence[Segment], window: int, cursor: int) -> Iterator[
                 places[i] = stop
         position = np.concatenate([s.position[cut] for s, cut in pieces])
         order = np.argsort(position, kind="stable")
-        sample_id, content, step = (
+        sample_id, content, step, microbatch = (
             np.concatenate([getattr(segment, name)[cut] for segment, cut in pieces])[order]
-            for name in ("sample_id", "content", "step")
+            for name in ("sample_id", "content", "step", "microbatch")
         )
         owner = np.concatenate(owners)[order]
-        yield (
-            start,
-            Rows(position[order], sample_id, content, step, owner, attempts, first_step, last_step),
-        )
+        yield start, Rows(position[order], sample_id, content, step, microbatch, owner, *of_segment)
 
 
 def _judge_rows(rows: Rows, expected: Expected, result: Coverage) -> None:
     result.wrong_step.add(rows, rows.step != rows.position // expected.global_batch)
-    late = rows.step > rows.last_step[rows.owner]
-    result.outside_segment.add(rows, late | (rows.step < rows.first_step[rows.owner]))
+    result.outside_segment.add(rows, _outside(rows))
+    if expected.microbatches:
+        result.wrong_microbatch.add(rows, rows.microbatch != expected.microbatch(rows.position))
     if expected.plan is not None:
         planned = np.full(len(rows.position), -1, np.int64)
         real = rows.position >= 0
@@ -191,16 +223,31 @@ def _judge_rows(rows: Rows, expected: Expected, result: Coverage) -> None:
     result.unread += int(np.count_nonzero(~known))
 
 
+def _outside(rows: Rows) -> npt.NDArray[np.bool_]:
+    """Rows of an update or a microbatch that their segment does not cover."""
+    first, last = rows.first_step[rows.owner], rows.last_step[rows.owner]
+    begin, end = rows.first_microbatch[rows.owner], rows.microbatches[rows.owner]
+    early = (rows.step < first) | ((rows.step == first) & (rows.microbatch < begin))
+    late = (rows.step > last) | ((rows.step == last) & (end > 0) & (rows.microbatch >= end))
+    result: npt.NDArray[np.bool_] = early | late
+    return result
+
+
+def _without(pieces: list[tuple[int, int]], first: int, end: int) -> list[tuple[int, int]]:
+    """What is left of [begin, stop) pieces without [first, end)."""
+    if first >= end:
+        return pieces
+    cut = [part for begin, stop in pieces for part in ((begin, min(stop, first)), (max(begin, end), stop))]
+    return [(begin, stop) for begin, stop in cut if begin < stop]
+
+
 def _note_gap(result: Coverage, expected: Expected, first: int, end: int) -> None:
     """Positions first … end − 1 have no row."""
     pieces = [(first, end)] if first < end else []
+    for later_first, later_end in expected.to_come():
+        pieces = _without(pieces, later_first, later_end)
     for lost_first, lost_end in expected.absent:
-        if lost_first >= lost_end:
-            continue
-        kept = []
-        for begin, stop in pieces:
-            kept += [(begin, min(stop, lost_first)), (max(begin, lost_end), stop)]
-        kept = [(begin, stop) for begin, stop in kept if begin < stop]
+        kept = _without(pieces, lost_first, lost_end)
         result.uncertain += sum(b - a for a, b in pieces) - sum(b - a for a, b in kept)
         pieces = kept
     for begin, stop in pieces:
@@ -239,35 +286,3 @@ def _runs(values: I64) -> Iterator[tuple[int, int]]:
     firsts = np.concatenate(([0], breaks + 1))
     lasts = np.concatenate((breaks, [len(values) - 1]))
     yield from zip(values[firsts].tolist(), values[lasts].tolist(), strict=True)
-
-
-class _Epochs:
-    """Whether each finished epoch has every sample once, by the ids alone, whatever the plan says."""
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self._seen = np.zeros(rows, np.bool_)
-        self._epoch = 0
-        self._faults: dict[int, str] = {}
-
-    def take(self, position: I64, sample_id: I64) -> None:
-        """Rows in order of position, each position once in all."""
-        if not self._rows:
-            return
-        epochs = position // self._rows
-        for epoch in np.unique(epochs).tolist():
-            if epoch != self._epoch:
-                self._seen[:] = False
-                self._epoch = epoch
-            distinct, times = np.unique(sample_id[epochs == epoch], return_counts=True)
-            real = (distinct >= 0) & (distinct < self._rows)
-            for alien in distinct[~real][:1].tolist():
-                self._faults.setdefault(epoch, f"epoch {epoch} holds sample {alien}, which the dataset lacks")
-            distinct, times = distinct[real], times[real]
-            for again in distinct[(times > 1) | self._seen[distinct]][:1].tolist():
-                self._faults.setdefault(epoch, f"epoch {epoch} holds sample {again} more than once")
-            self._seen[distinct] = True
-
-    def faults(self, cursor: int) -> list[str]:
-        """Of epochs that are finished: a sample that comes twice means, by counting, that another is missing."""
-        return [text for epoch, text in sorted(self._faults.items()) if (epoch + 1) * self._rows <= cursor]

@@ -162,6 +162,7 @@ class Restored:
     cursor: int
     parts: Mapping[str, str]
     state: Mapping[str, str]
+    microbatch: int = 0
 
 
 @dataclass(frozen=True)
@@ -194,14 +195,19 @@ class NonFinite:
 
 @dataclass(frozen=True)
 class SaveDue:
+    """microbatch: 0 at a step's boundary. parts: inside a step, digests of its partial state at that moment."""
+
     rank: int
     step: int
+    microbatch: int = 0
+    parts: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
 class SaveStaged:
     rank: int
     step: int
+    microbatch: int = 0
 
 
 @dataclass(frozen=True)

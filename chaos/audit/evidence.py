@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from chaos.audit.events import Event, Opened
 from chaos.audit.facts import Fault, Head, PlanSpec, Process, Receipt, RunBegun
+from chaos.audit.formats import microbatch_of
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
+Moment: TypeAlias = tuple[int, int]  # updates done, and microbatches of the next one; in the order of training
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class Ref:
     name: str
     digest: str
     step: int
+
+    @property
+    def moment(self) -> Moment:
+        return self.step, microbatch_of(self.name)
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,10 @@ class Publish:
     @property
     def ref(self) -> Ref:
         return Ref(self.name, self.digest, self.step)
+
+    @property
+    def moment(self) -> Moment:
+        return self.step, microbatch_of(self.name)
 
 
 @dataclass(frozen=True)
@@ -142,6 +152,7 @@ class Manifest:
     tensors: Mapping[str, str]
     parts: Mapping[str, str]
     ranks: tuple[RankNamed, ...]
+    microbatch: int = 0
 
 
 @dataclass(frozen=True)
@@ -173,12 +184,20 @@ class ShardSeen:
 
 @dataclass(frozen=True)
 class SegmentMeta:
+    """first_microbatch: of first_step; microbatch: of the checkpoint, inside the update last_step if it is not 0."""
+
     run: str
     attempt: int
     step: int
     rank: int
     first_step: int
     last_step: int
+    first_microbatch: int = 0
+    microbatch: int = 0
+
+    @property
+    def start(self) -> Moment:
+        return self.first_step, self.first_microbatch
 
 
 @dataclass(frozen=True, eq=False)

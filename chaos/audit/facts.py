@@ -138,3 +138,4 @@ class RunBegun:
     twin: bool
     tolerance: float
     faults: tuple[Fault, ...]
+    save_every_microbatches: int | None = None

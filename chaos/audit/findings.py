@@ -78,6 +78,11 @@ def listed(items: Iterable[object]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else ""
 
 
+def microbatches(number: int) -> str:
+    """`1 microbatch`, `2 microbatches`."""
+    return f"{number} microbatch" + ("" if number == 1 else "es")
+
+
 def count(number: int, singular: str) -> str:
     """`1 sample`, `2 samples`."""
     return f"{number} {singular}" if number == 1 else f"{number} {singular}s"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,14 +75,20 @@ TENSOR_PREFIX: Mapping[str, str] = {
     "buffers": "buffer/",
     "rng.torch": "rng/torch",
     "rng.cuda": "rng/cuda",
+    "gradients": "gradient/",
+    "accumulation": "accumulation/",
     "best": "best/",
     "best.buffers": "best_buffer/",
 }
-TEXT_PARTS = frozenset({"optimizer", "scheduler", "scaler", "progress", "rng.python", "rng.numpy"})
+TEXT_PARTS = frozenset(
+    {"optimizer", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "accumulation"}
+)
 SHARED_PARTS = frozenset({"model", "optimizer"})
 RANK_PARTS = frozenset({"buffers", "scheduler", "scaler", "progress", "rng.python", "rng.numpy", "rng.torch"})
 BEST = "best"  # a shared part that only a run which keeps its best model has
 MAYBE_RANK_PARTS = frozenset({"rng.cuda", "best.buffers"})  # the latter wherever there is `best`
+PARTIAL_PARTS = frozenset({"gradients", "accumulation"})  # of a checkpoint inside a step, besides
+_INSIDE = re.compile(r"s[0-9]{8,}-m([0-9]{4,})-a[0-9]{4,}")
 
 
 def is_shared(tensor: str) -> bool:
@@ -99,8 +106,14 @@ def part_digest(part: str, tensors: Mapping[str, str], text: str | None) -> str:
     return bulk_digest(*pieces)
 
 
-def checkpoint_name(step: int, attempt: int) -> str:
-    return f"s{step:08d}-a{attempt:04d}"
+def checkpoint_name(step: int, attempt: int, microbatch: int = 0) -> str:
+    return f"s{step:08d}{f'-m{microbatch:04d}' if microbatch else ''}-a{attempt:04d}"
+
+
+def microbatch_of(name: str) -> int:
+    """How many microbatches of the next update a checkpoint's name says that it holds; 0 at a step's boundary."""
+    match = _INSIDE.fullmatch(name)
+    return int(match[1]) if match else 0
 
 
 def file_path(kind: str, name: str, rank: int) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 
 from chaos.audit.coverage import Expected, cover
 from chaos.audit.events import Finished, StepDone
-from chaos.audit.evidence import I64, Evidence, Manifest, Publish, Segment
-from chaos.audit.facts import PlanSpec
-from chaos.audit.findings import Case, Finding, count
+from chaos.audit.evidence import I64, Evidence, Manifest, Moment, Publish, Segment, SegmentMeta
+from chaos.audit.facts import PlanSpec, RunBegun
+from chaos.audit.findings import Case, Finding, count, microbatches
 from chaos.audit.formats import bulk_digest, canonical, sha256_text
 from chaos.audit.ledger_prose import Teller
 from chaos.audit.logbook import lineage, unusable
@@ -30,14 +30,19 @@ ID, NAME = 3, "no gaps, no duplicates"
 
 @dataclass(frozen=True)
 class Link:
-    """One checkpoint of the lineage, and the step from which its ledger segments must begin.
+    """One checkpoint of the lineage, and the moment from which its ledger segments must begin.
 
     manifest: None if it is lost, and with it which segments there were.
     """
 
     publish: Publish
     manifest: Manifest | None
-    first_step: int
+    start: Moment
+
+    def positions(self, batch: int) -> tuple[int, int]:
+        """[first, end) of positions in which its rows lie, whole updates."""
+        step, microbatch = self.publish.moment
+        return self.start[0] * batch, (step + bool(microbatch)) * batch
 
 
 def check(evidence: Evidence) -> Finding:
@@ -58,7 +63,7 @@ def check(evidence: Evidence) -> Finding:
     case.used = True
     links = _links(evidence, line, case)
     _judge_fingerprints(evidence, links, case)
-    _judge_rows(evidence, links, evidence.begun.global_batch, case)
+    _judge_rows(evidence, evidence.begun, links, case)
     return case.finding()
 
 
@@ -99,7 +104,7 @@ def _links(evidence: Evidence, line: Sequence[Publish], case: Case) -> list[Link
                     "which is "
                     f"position {manifest.step * batch}"
                 )
-        links.append(Link(publish, manifest, 0 if before is None else before.step))
+        links.append(Link(publish, manifest, (0, 0) if before is None else before.moment))
         before = publish
     return links
 
@@ -140,13 +145,14 @@ def plan_fingerprint(plan: PlanSpec) -> str:
     return sha256_text(canonical({"format": "killpoint.plan/1", **asdict(plan)}))
 
 
-def _judge_rows(evidence: Evidence, links: Sequence[Link], batch: int, case: Case) -> None:
+def _judge_rows(evidence: Evidence, begun: RunBegun, links: Sequence[Link], case: Case) -> None:
+    batch = begun.global_batch
     segments: list[Segment] = []
     absent: list[tuple[int, int]] = []
     for link in links:
         broken = {damage.path for damage in damages(evidence, link.publish)}
         if link.manifest is None:
-            absent.append((link.first_step * batch, link.publish.step * batch))
+            absent.append(link.positions(batch))
             continue
         for file in link.manifest.files:
             if file.kind != "ledger":
@@ -156,16 +162,18 @@ def _judge_rows(evidence: Evidence, links: Sequence[Link], batch: int, case: Cas
                 case.unsure.append(
                     f"the ledger of {link.publish.name}, rank {file.rank}, is lost, see invariant 1"
                 )
-                absent.append((link.first_step * batch, link.publish.step * batch))
+                absent.append(link.positions(batch))
             else:
                 segments.append(seen.segment)
                 _judge_place(link, file.rank, seen.segment, case)
     plan = _plan(evidence, links)
     data = evidence.dataset
     rows = data.rows if evidence.plan is None else 0 if plan is None else plan.rows
-    cursor = (links[-1].publish.step if links else 0) * batch
+    step, microbatch = links[-1].publish.moment if links else (0, 0)
     lookup = None if plan is None else plan.sample_ids
-    expected = Expected(cursor, batch, rows, lookup, data.content, data.known, tuple(absent))
+    whole = batch % (begun.ranks * begun.microbatches) == 0  # the trainer takes no other
+    split = (begun.ranks, begun.microbatches, microbatch) if whole else (0, 0, 0)
+    expected = Expected(step * batch, batch, rows, lookup, data.content, data.known, tuple(absent), *split)
     coverage = cover(segments, expected)
     Teller(evidence, segments, expected, plan).tell(coverage, case)
     if coverage.unread and data.problem is None:
@@ -187,13 +195,39 @@ def _plan(evidence: Evidence, links: Sequence[Link]) -> Plan | None:
 
 def _judge_place(link: Link, rank: int, segment: Segment, case: Case) -> None:
     """The steps that a segment says it covers must be those since the checkpoint's parent."""
-    meta, step = segment.meta, link.publish.step
-    if (meta.first_step, meta.last_step) != (link.first_step, step - 1):
+    meta, (step, microbatch) = segment.meta, link.publish.moment
+    last = step if microbatch else step - 1
+    if (meta.start, meta.last_step, meta.microbatch) != (link.start, last, microbatch):
+        covered = _updates(meta.start, meta.last_step, meta.microbatch)
+        must = _updates(link.start, last, microbatch)
         case.wrong.append(
-            f"the ledger of {link.publish.name}, rank {rank}, covers updates {meta.first_step} to "
-            f"{meta.last_step}, "
-            f"it must be {link.first_step} to {step - 1}"
+            f"the ledger of {link.publish.name}, rank {rank}, covers updates {covered}, it must be {must}"
         )
+
+
+def _updates(start: Moment, last: int, microbatch: int) -> str:
+    """`4 to 6`; `4 (from microbatch 3 on) to 6 (of it 2 microbatches)`."""
+    begin = f"{start[0]} (from microbatch {start[1]} on)" if start[1] else f"{start[0]}"
+    return f"{begin} to {last}" + (f" (of it {microbatches(microbatch)})" if microbatch else "")
+
+
+def _whole_steps(segments: Sequence[Segment]) -> Iterator[tuple[SegmentMeta, int, I64]]:
+    """(place of the last of its segments, update, its sample ids) of the updates that are finished and all there.
+
+    segments: in the order of the lineage. The rows of an update in which a checkpoint lies are in several.
+    """
+    unfinished: dict[int, tuple[Moment, I64]] = {}  # by rank: where its last segment ended, ids of that update
+    for segment in segments:
+        meta, before = segment.meta, unfinished.pop(segment.meta.rank, None)
+        for step, ids in _ids_by_step(segment):
+            if step == meta.first_step and meta.first_microbatch:
+                if before is None or before[0] != meta.start:
+                    continue  # the rest of it is lost or was never written: told elsewhere
+                ids = np.concatenate([before[1], ids])
+            if meta.microbatch and step == meta.step:
+                unfinished[meta.rank] = ((meta.step, meta.microbatch), ids)
+            else:
+                yield meta, step, ids
 
 
 def _ids_by_step(segment: Segment) -> Iterator[tuple[int, I64]]:
@@ -201,6 +235,8 @@ def _ids_by_step(segment: Segment) -> Iterator[tuple[int, I64]]:
     order = np.lexsort((segment.position, segment.microbatch, segment.step))
     steps, ids = segment.step[order], segment.sample_id[order]
     distinct, starts = np.unique(steps, return_index=True)
+    if not distinct.size:
+        return
     yield from zip(distinct.tolist(), np.split(ids, starts[1:]), strict=True)
 
 
@@ -216,16 +252,13 @@ def _recorded(evidence: Evidence) -> dict[tuple[int, int, int], StepDone]:
 def _ids_differ(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str]:
     """The ids that a rank recorded at each step must be those of its ledger rows."""
     recorded = _recorded(evidence)
-    for segment in segments:
-        meta = segment.meta
-        for step, ids in _ids_by_step(segment):
-            done = recorded.get((meta.attempt, meta.rank, step + 1))
-            if done is not None and done.ids != bulk_digest(np.ascontiguousarray(ids, "<i8").tobytes()):
-                yield (
-                    f"rank {meta.rank} of attempt {meta.attempt} recorded other samples for step {step} than "
-                    "its ledger "
-                    f"has (first sample id there {int(ids[0])})"
-                )
+    for meta, step, ids in _whole_steps(segments):
+        done = recorded.get((meta.attempt, meta.rank, step + 1))
+        if done is not None and done.ids != bulk_digest(np.ascontiguousarray(ids, "<i8").tobytes()):
+            yield (
+                f"rank {meta.rank} of attempt {meta.attempt} recorded other samples for step {step} than "
+                f"its ledger has (first sample id there {int(ids[0])})"
+            )
 
 
 def _ids_missing(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str]:
@@ -233,7 +266,8 @@ def _ids_missing(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[st
     recorded = _recorded(evidence)
     for segment in segments:
         meta = segment.meta
-        for step in range(meta.first_step, min(meta.last_step + 1, meta.first_step + 100_000)):
+        finished = meta.last_step if meta.microbatch else meta.last_step + 1
+        for step in range(meta.first_step, min(finished, meta.first_step + 100_000)):
             if (meta.attempt, meta.rank, step + 1) not in recorded:
                 yield f"the history of rank {meta.rank} in attempt {meta.attempt} lacks step {step + 1}"
                 break

@@ -8,7 +8,7 @@ import numpy as np
 
 from chaos.audit.coverage import Coverage, Expected, Spot
 from chaos.audit.evidence import Evidence, Segment
-from chaos.audit.findings import Case, count, listed, span
+from chaos.audit.findings import Case, count, listed, microbatches, span
 from chaos.audit.plan import Plan
 from chaos.audit.witnesses import restored_by_attempt
 
@@ -86,9 +86,10 @@ class Teller:
     def _steps(self, coverage: Coverage) -> Iterator[str]:
         batch = self._expected.global_batch
         for tally, what in (
-            (coverage.beyond, f"outside of 0–{self._expected.cursor - 1}, which the lineage has applied"),
+            (coverage.beyond, f"outside of {self._applied()}"),
             (coverage.wrong_step, "which is not that step's"),
-            (coverage.outside_segment, "in a ledger segment that does not cover that step"),
+            (coverage.wrong_microbatch, "in another microbatch than the position belongs to"),
+            (coverage.outside_segment, "in a ledger segment that does not cover that step and microbatch"),
         ):
             first: Spot | None = tally.first
             if first is not None:
@@ -99,6 +100,13 @@ class Teller:
                     f"{first.step * batch}–{(first.step + 1) * batch - 1} ({count(tally.count, 'row')} in "
                     "all)"
                 )
+
+    def _applied(self) -> str:
+        """The positions that the lineage has consumed."""
+        cursor, partial = self._expected.cursor, self._expected.partial
+        if not partial:
+            return f"0–{cursor - 1}, which the lineage has applied"
+        return f"what the lineage has applied or accumulated (0–{cursor - 1} and {microbatches(partial)} more)"
 
     def _samples_at(self, first: int, last: int) -> str:
         """`samples at positions 7–9 (ids 4, 1, 8) were`; ids where the plan is known."""

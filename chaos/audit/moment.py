@@ -16,6 +16,7 @@ from chaos.audit.evidence import Evidence, FileSeen, Manifest, Publish, RankName
 from chaos.audit.findings import Case, Finding, listed
 from chaos.audit.formats import BEST, RANK_PARTS, TEXT_PARTS, is_shared, part_digest
 from chaos.audit.logbook import attempts, publications, unusable
+from chaos.audit.partial import partial_faults, partial_unknown
 from chaos.audit.record import Bests, judge_record, running_best
 from chaos.audit.verified import damages, manifest_of
 from chaos.audit.witnesses import events, restored_by_attempt
@@ -38,6 +39,7 @@ def check(evidence: Evidence) -> Finding:
         case.used = True
         for text in _inconsistencies(evidence, publish, manifest, bests):
             case.wrong.append(f"{publish.name}: {text}")
+        case.unsure += [f"{publish.name}: {text}" for text in partial_unknown(evidence, manifest)]
     _judge_restores(evidence, case)
     judge_record(evidence, case)
     case.wrong += differences(evidence)
@@ -69,6 +71,8 @@ def _inconsistencies(
         if record.rank in shards:
             yield from _rank(manifest, record, shards[record.rank])
             yield from _best(manifest, record.rank, shards[record.rank], bests)
+    if manifest.microbatch:
+        yield from partial_faults(evidence, publish, manifest, shards)
 
 
 def _cursor(evidence: Evidence, manifest: Manifest) -> Iterator[str]:
@@ -82,7 +86,8 @@ def _cursor(evidence: Evidence, manifest: Manifest) -> Iterator[str]:
 
 
 def _segment(manifest: Manifest, rank: int, meta: SegmentMeta) -> Iterator[str]:
-    expected = {"run": manifest.run, "attempt": manifest.attempt, "step": manifest.step, "rank": rank}
+    expected = {"run": manifest.run, "attempt": manifest.attempt, "step": manifest.step,
+                "microbatch": manifest.microbatch, "rank": rank}  # fmt: skip
     for key, value in expected.items():
         if getattr(meta, key) != value:
             yield (
@@ -93,7 +98,8 @@ def _segment(manifest: Manifest, rank: int, meta: SegmentMeta) -> Iterator[str]:
 def _metadata(manifest: Manifest, rank: int, metadata: Mapping[str, str]) -> Iterator[str]:
     expected = {
         "format": "killpoint.shard/1", "run": manifest.run, "attempt": str(manifest.attempt),
-        "step": str(manifest.step), "rank": str(rank), "world": str(manifest.world), "cursor": str(manifest.cursor),
+        "step": str(manifest.step), "microbatch": str(manifest.microbatch) if manifest.microbatch else None,
+        "rank": str(rank), "world": str(manifest.world), "cursor": str(manifest.cursor),
     }  # fmt: skip
     for key, value in expected.items():
         if metadata.get(key) != value:
@@ -130,7 +136,7 @@ def _progress(shard: ShardSeen) -> Mapping[str, Any]:
 
 def _manifest_parts(record: RankNamed) -> Iterator[str]:
     """Parts that consist of tensors only can be computed from the manifest alone."""
-    for part in ("buffers", "rng.torch", "best.buffers"):
+    for part in ("buffers", "rng.torch", "best.buffers", "gradients"):
         if part in record.parts and part_digest(part, record.tensors, None) != record.parts[part]:
             yield f"the digest of part {part} of rank {record.rank} is not that of its tensors"
 

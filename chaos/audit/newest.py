@@ -202,12 +202,18 @@ def _judge_restored(evidence: Evidence, attempt: int, choose: Choose | None, cas
         seen = evidence.store.manifests.get(parent.name)
         manifest = seen.manifest if seen is not None and seen.digest == parent.digest else None
     name, digest, step = (parent.name, parent.digest, parent.step) if parent else (None, None, 0)
+    microbatch = parent.moment[1] if parent else 0
     for event in restored_by_attempt(evidence).get(attempt, ()):
         told: Restored = event.what
         if (told.name, told.digest, told.step) != (name, digest, step):
             case.wrong.append(
                 f"rank {told.rank} of attempt {attempt} restored {_state(told.name, told.step)}, "
                 f"the log chose {_state(name, step)}"
+            )
+        elif told.microbatch != microbatch:
+            case.wrong.append(
+                f"rank {told.rank} of attempt {attempt} restored {told.microbatch} microbatches of the update "
+                f"after step {step}, {name or 'a start from nothing'} holds {microbatch}"
             )
         cursor = 0 if parent is None else None if manifest is None else manifest.cursor
         if cursor is not None and told.cursor != cursor:

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from chaos.audit.deaths import identity
-from chaos.audit.events import Detected, Event, Fenced, Formed, Joined, Restored, Resumed, StepDone
-from chaos.audit.evidence import Evidence
-from chaos.audit.facts import Receipt
+from chaos.audit.events import Detected, Event, Fenced, Formed, Joined, Restored, Resumed, SaveDue, StepDone
+from chaos.audit.evidence import Evidence, Moment
+from chaos.audit.facts import Receipt, RunBegun
 from chaos.audit.logbook import attempts
-from chaos.audit.redo import greatest_update, restored_step
+from chaos.audit.redo import greatest_update, restored_moment
 from chaos.audit.witnesses import events, instant, steps_by_attempt
 
 _Instant = tuple[str | None, int]
@@ -23,6 +23,8 @@ _Instant = tuple[str | None, int]
 class Recovery:
     """Durations in seconds. redo_steps: updates finished before the failure that were not in what was restored.
 
+    restored_microbatch: of the next update, in what was restored; redo_samples leaves them out. redo_microbatches: of
+    the update that was not finished, as far as saves between them tell; None where the run makes none.
     detect_s: strike to detection. reacquire_s: to the last rank's joining. load_s: to the last rank's restore.
     redo_s: to the first rank's having caught up. first_step_s: strike to the first new update done.
     """
@@ -36,6 +38,8 @@ class Recovery:
     first_step_s: float | None
     redo_steps: int | None
     redo_samples: int | None
+    restored_microbatch: int = 0
+    redo_microbatches: int | None = None
 
 
 def recoveries(evidence: Evidence) -> tuple[Recovery, ...]:
@@ -47,7 +51,7 @@ def recoveries(evidence: Evidence) -> tuple[Recovery, ...]:
 def _recovery(evidence: Evidence, attempt: int) -> Recovery:
     life = attempts(evidence.store.log.entries)[attempt]
     greatest = greatest_update(steps_by_attempt(evidence), attempt)
-    restored = restored_step(life) if life.choose is not None else None
+    restored, inside = restored_moment(life) if life.choose is not None else (None, 0)
     redo = None if restored is None else max(0, greatest - restored)
     detection = _detection(evidence, attempt)
     strike = _strike(evidence, attempt, detection)
@@ -56,7 +60,7 @@ def _recovery(evidence: Evidence, attempt: int) -> Recovery:
     loaded = _last(evidence, Restored, attempt)
     first_step = _first_step(evidence, attempt, 0)
     caught_up = _first_step(evidence, attempt, greatest)
-    batch = None if evidence.begun is None else evidence.begun.global_batch
+    begun = evidence.begun
     return Recovery(
         attempt,
         restored,
@@ -66,8 +70,27 @@ def _recovery(evidence: Evidence, attempt: int) -> Recovery:
         0.0 if redo == 0 and loaded is not None else _seconds(loaded, caught_up),
         _seconds(strike, first_step),
         redo,
-        None if redo is None or batch is None else redo * batch,
+        None if redo is None or begun is None else _samples(begun, redo, inside),
+        inside,
+        None if begun is None or restored is None else _unfinished(evidence, begun, attempt, (restored, inside)),
     )
+
+
+def _samples(begun: RunBegun, redo: int, inside: int) -> int:
+    """Of the updates that are redone, those that the restored partial gradients do not hold already."""
+    return max(0, redo * begun.global_batch - inside * (begun.global_batch // begun.microbatches))
+
+
+def _unfinished(evidence: Evidence, begun: RunBegun, attempt: int, restored: Moment) -> int | None:
+    """Microbatches of the update that was under way, after which a save fell due and which are to be done again."""
+    if begun.save_every_microbatches is None:
+        return None
+    due = [event for event in events(evidence, SaveDue) if event.attempt is not None and event.attempt < attempt]
+    last = max((event.attempt for event in due if event.attempt is not None), default=0)
+    reached = max((event.what.step for event in due if event.attempt == last), default=0)
+    reached = max([reached, *steps_by_attempt(evidence).get(last, {}).values()])
+    inside = [event.what.microbatch for event in due if event.attempt == last and event.what.step == reached]
+    return max(0, max(inside, default=0) - (restored[1] if restored[0] == reached else 0))
 
 
 def _detection(evidence: Evidence, attempt: int) -> Event[Detected] | Event[Resumed] | None:

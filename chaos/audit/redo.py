@@ -1,7 +1,8 @@
 """Invariant 8, redo is bounded and explained: what is trained again lay after the last save that had to be there.
 
-A save is due at every multiple of save_every and at the last step, and waits for the one in flight. So a rank that
-has finished update g has staged every save due before g, and all of those but the last are published.
+A save is due at every multiple of save_every, at the last step and, if the run asks for that, after every so many
+microbatches; it waits for the one in flight. So a rank that has finished update g has staged every save due before g,
+and all of those but the last are published.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chaos.audit.events import Finished, SaveDue, SaveStaged
-from chaos.audit.evidence import Candidate, Evidence, Publish
+from chaos.audit.evidence import Candidate, Evidence, Moment, Publish
 from chaos.audit.facts import RunBegun
 from chaos.audit.findings import Case, Finding
 from chaos.audit.logbook import Attempt, attempts, candidates, unusable
@@ -32,7 +33,7 @@ def check(evidence: Evidence) -> Finding:
     done = steps_by_attempt(evidence)
     case.used = len(lives) > 1
     for number, life in sorted(lives.items()):
-        base = restored_step(life)
+        base = restored_moment(life)
         _judge_records(evidence, begun, number, base, done.get(number, {}), case)
         _judge_published(begun, number, base, life.published, _ended(evidence, number), case)
         _judge_restart(evidence, begun, lives, done, number, case)
@@ -44,11 +45,30 @@ def restored_step(life: Attempt) -> int:
     return life.choose.parent.step if life.choose is not None and life.choose.parent is not None else 0
 
 
-def due(begun: RunBegun, after: int, upto: int) -> list[int]:
-    """Steps in (after, upto] at which a save falls due."""
-    every = begun.save_every
-    steps = list(range((after // every + 1) * every, min(upto, begun.steps) + 1, every))
-    return steps + [begun.steps] * (after < begun.steps <= upto and begun.steps % every != 0)
+def restored_moment(life: Attempt) -> Moment:
+    """Updates done in that state, and microbatches of the next one accumulated in it."""
+    return life.choose.parent.moment if life.choose is not None and life.choose.parent is not None else (0, 0)
+
+
+def due(begun: RunBegun, after: Moment, upto: Moment) -> list[Moment]:
+    """Moments in (after, upto] at which a save falls due, in order."""
+    size, end = begun.microbatches, begun.steps * begun.microbatches
+    first, last = (min(step * size + microbatch, end) for step, microbatch in (after, upto))
+    found = {end} if first < end <= last else set()
+    for every in (begun.save_every * size, begun.save_every_microbatches):
+        if every:
+            found.update(range((first // every + 1) * every, last + 1, every))
+    return [divmod(done, size) for done in sorted(found)]
+
+
+def said(moment: Moment) -> str:
+    """`step 4`, or `step 4, microbatch 3`."""
+    return f"step {moment[0]}" + (f", microbatch {moment[1]}" if moment[1] else "")
+
+
+def _before(begun: RunBegun, update: int) -> Moment:
+    """The last moment before the end of this update."""
+    return update - 1, begun.microbatches - 1
 
 
 def _ended(evidence: Evidence, number: int) -> int | None:
@@ -57,37 +77,40 @@ def _ended(evidence: Evidence, number: int) -> int | None:
 
 
 def _judge_records(
-    evidence: Evidence, begun: RunBegun, attempt: int, base: int, ranks: dict[int, int], case: Case
+    evidence: Evidence, begun: RunBegun, attempt: int, base: Moment, ranks: dict[int, int], case: Case
 ) -> None:
     """Each rank has a record of every save that fell due before its last update."""
-    fell_due = {(e.what.rank, e.what.step) for e in events(evidence, SaveDue) if e.attempt == attempt}
-    staged = {(e.what.rank, e.what.step) for e in events(evidence, SaveStaged) if e.attempt == attempt}
+    fell_due = {(e.what.rank, _moment(e.what)) for e in events(evidence, SaveDue) if e.attempt == attempt}
+    staged = {(e.what.rank, _moment(e.what)) for e in events(evidence, SaveStaged) if e.attempt == attempt}
     for rank, greatest in sorted(ranks.items()):
-        for step in due(begun, base, greatest - 1):
+        for moment in due(begun, base, _before(begun, greatest)):
             for noted, word in ((fell_due, "fell due"), (staged, "was staged")):
-                if (rank, step) not in noted:
+                if (rank, moment) not in noted:
                     case.wrong.append(
-                        f"the save of step {step} was skipped: rank {rank} of attempt {attempt} trained on "
-                        "to step "
-                        f"{greatest} and has no record that it {word}"
+                        f"the save of {said(moment)} was skipped: rank {rank} of attempt {attempt} trained on "
+                        f"to step {greatest} and has no record that it {word}"
                     )
 
 
+def _moment(save: SaveDue | SaveStaged) -> Moment:
+    return save.step, save.microbatch
+
+
 def _judge_published(
-    begun: RunBegun, attempt: int, base: int, published: Sequence[Publish], ended: int | None, case: Case
+    begun: RunBegun, attempt: int, base: Moment, published: Sequence[Publish], ended: int | None, case: Case
 ) -> None:
     """Saves are published one after another: none is left out before a later one, or before the end."""
-    there = {publish.step for publish in published}
-    upto = max([*there, ended or 0], default=0)
-    for step in due(begun, base, upto):
-        if step not in there:
+    there = {publish.moment for publish in published}
+    upto = max([*there, (ended or 0, 0)])
+    for moment in due(begun, base, upto):
+        if moment not in there:
             later = (
                 "the run finished"
-                if step > max(there, default=0)
-                else f"that of step {min(t for t in there if t > step)} was"
+                if moment > max(there, default=(0, 0))
+                else f"that of {said(min(t for t in there if t > moment))} was"
             )
             case.wrong.append(
-                f"the save of step {step} in attempt {attempt} was skipped: it was never published, {later}"
+                f"the save of {said(moment)} in attempt {attempt} was skipped: it was never published, {later}"
             )
 
 
@@ -103,20 +126,20 @@ def _judge_restart(
     if number == 0 or life.choose is None or before is None or before not in lives:
         return
     greatest = max(done[before].values())
-    staged = [event.what.step for event in events(evidence, SaveStaged) if event.attempt == before]
-    base, restored = restored_step(lives[before]), restored_step(life)
-    known = sorted({*due(begun, base, greatest - 1), *(step for step in staged if step > base)})
+    staged = [_moment(event.what) for event in events(evidence, SaveStaged) if event.attempt == before]
+    base, restored = restored_moment(lives[before]), restored_moment(life)
+    known = sorted({*due(begun, base, _before(begun, greatest)), *(moment for moment in staged if moment > base)})
     needed = known[-2] if len(known) > 1 else base
     between = [lives[later] for later in range(before + 1, number + 1) if later in lives]
-    rejected = any(note.step >= needed for each in between for note in _rejections(evidence, each))
+    rejected = any(note.ref.moment >= needed for each in between for note in _rejections(evidence, each))
     if restored < needed and not rejected:
         skipped = (
-            f"the save of step {needed}"
+            f"the save of {said(needed)}"
             if len(known) > 1
-            else f"step {needed}, from which attempt {before} started,"
+            else f"{said(needed)}, from which attempt {before} started,"
         )
         case.wrong.append(
-            f"attempt {number} redid {greatest - restored} steps from step {restored}, which nothing "
+            f"attempt {number} redid {greatest - restored[0]} steps from {said(restored)}, which nothing "
             "explains: at step "
             f"{greatest} of attempt {before} {skipped} had to be there, and no candidate was rejected"
         )

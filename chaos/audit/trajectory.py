@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from chaos.audit.events import Closed, Event, Restored, StepDone
-from chaos.audit.evidence import Evidence, Fence, Manifest, TwinSeen
+from chaos.audit.evidence import Evidence, Fence, Manifest, Moment, TwinSeen
 from chaos.audit.facts import RunBegun
 from chaos.audit.findings import Case, Finding, listed
 from chaos.audit.logbook import publications
@@ -23,16 +23,17 @@ from chaos.audit.witnesses import events
 
 W = TypeVar("W")
 ID, NAME = 5, "same trajectory"
+_BY_UPDATES = frozenset({"model", "optimizer", "scheduler", "scaler", "progress", "best", "best.buffers"})
 _SAME = ("seed", "ranks", "microbatches", "global_batch", "steps", "training_digest", "platform")
 
 
 @dataclass(frozen=True)
 class _Twin:
-    """What the twin did: by (rank, step), by rank at its start, by step of its checkpoints."""
+    """What the twin did: by (rank, step), by rank at its start, by moment of its checkpoints."""
 
     steps: Mapping[tuple[int, int], StepDone]
     starts: Mapping[int, Restored]
-    manifests: Mapping[int, Manifest]
+    manifests: Mapping[Moment, Manifest]
 
 
 def check(evidence: Evidence) -> Finding:
@@ -102,9 +103,9 @@ def _events(twin: TwinSeen, kind: type[W]) -> Iterator[Event[W]]:
     return (e for file in twin.history.files.values() for e in file.events if isinstance(e.what, kind))
 
 
-def _manifests(twin: TwinSeen) -> dict[int, Manifest]:
-    """By step. Publications of the one attempt that there is."""
-    seen = {p.step: (p, twin.manifests.get(p.name)) for p in publications(twin.log.entries)}
+def _manifests(twin: TwinSeen) -> dict[Moment, Manifest]:
+    """By moment. Publications of the one attempt that there is."""
+    seen = {p.moment: (p, twin.manifests.get(p.name)) for p in publications(twin.log.entries)}
     return {s: m.manifest for s, (p, m) in seen.items() if m is not None and m.manifest and m.digest == p.digest}
 
 
@@ -184,19 +185,23 @@ def _shown(number: str) -> str:
 
 
 def _start_differences(starts: Iterator[Event[Restored]], twin: _Twin) -> Iterator[_Difference]:
-    """What a restart held before its first update, beside what the twin held after the same number of updates."""
+    """What a restart held before its first update, beside what the twin held after the same number of updates.
+
+    Inside a step only what an update alone changes is the same; the rest is compared where checkpoints are.
+    """
     for event in starts:
         start = event.what
         other = twin.steps.get((start.rank, start.step)) if start.step else twin.starts.get(start.rank)
         if other is not None:
-            what = tuple(f"{part} as restored" for part in _parts(start.state, other.state))
+            differing = (p for p in _parts(start.state, other.state) if not start.microbatch or p in _BY_UPDATES)
+            what = tuple(f"{part} as restored" for part in differing)
             if what:
                 yield _Difference(event.attempt or 0, start.step, start.rank, what)
 
 
 def _checkpoint_differences(evidence: Evidence, twin: _Twin) -> Iterator[str]:
     for publish in publications(evidence.store.log.entries):
-        ours, theirs = manifest_of(evidence, publish), twin.manifests.get(publish.step)
+        ours, theirs = manifest_of(evidence, publish), twin.manifests.get(publish.moment)
         if ours is None or theirs is None:
             continue
         what = [*_parts(ours.parts, theirs.parts)]

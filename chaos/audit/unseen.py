@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from chaos.audit.events import NonFinite, Published, SaveStaged, StepDone
+from chaos.audit.events import Event, NonFinite, Published, SaveStaged, StepDone
 from chaos.audit.evidence import Choose, Evidence, Manifest
 from chaos.audit.facts import Receipt
-from chaos.audit.formats import part_digest
+from chaos.audit.formats import checkpoint_name, part_digest
 from chaos.audit.logbook import attempts, lineage, retired
 from chaos.audit.recovery_itself import interruptions
 from chaos.audit.redo import restored_step
@@ -130,16 +130,20 @@ def _kills(evidence: Evidence) -> Iterator[str]:
 def _save_in_flight(evidence: Evidence, receipt: Receipt) -> bool:
     """Whether at the strike some rank had staged a save that was not published yet."""
     published = {
-        event.what.step: event.t_ns
+        event.what.name: event.t_ns
         for event in events(evidence, Published)
         if event.attempt == receipt.attempt and boot(evidence, event.file) == receipt.boot
     }
     return any(
         event.attempt == receipt.attempt
         and boot(evidence, event.file) == receipt.boot
-        and event.t_ns <= receipt.t_ns < published.get(event.what.step, receipt.t_ns + 1)
+        and event.t_ns <= receipt.t_ns < published.get(_name(event), receipt.t_ns + 1)
         for event in events(evidence, SaveStaged)
     )
+
+
+def _name(event: Event[SaveStaged]) -> str:
+    return checkpoint_name(event.what.step, event.attempt or 0, event.what.microbatch)
 
 
 def _store(evidence: Evidence) -> Iterator[str]:

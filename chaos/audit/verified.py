@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from chaos.audit.events import Quarantined
 from chaos.audit.evidence import Evidence, FileNamed, Manifest, Publish
 from chaos.audit.facts import Receipt
-from chaos.audit.formats import BEST, MAYBE_RANK_PARTS, RANK_PARTS, SHARED_PARTS, checkpoint_name, file_path
+from chaos.audit.formats import (
+    BEST,
+    MAYBE_RANK_PARTS,
+    PARTIAL_PARTS,
+    RANK_PARTS,
+    SHARED_PARTS,
+    checkpoint_name,
+    file_path,
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ def manifest_faults(evidence: Evidence, publish: Publish, manifest: Manifest) ->
             f"is of {manifest.name} at step {manifest.step}, published as {publish.name}, {publish.step}"
         )
     if manifest.attempt != publish.attempt or manifest.name != checkpoint_name(
-        manifest.step, manifest.attempt
+        manifest.step, manifest.attempt, manifest.microbatch
     ):
         wrong.append(
             f"is of step {manifest.step} of attempt {manifest.attempt}, published by {publish.attempt}"
@@ -79,8 +87,9 @@ def manifest_faults(evidence: Evidence, publish: Publish, manifest: Manifest) ->
     if named != expected or len(named) != len(manifest.files):
         differing = sorted(path for _, path in expected.items() ^ named.items()) or ["one twice"]
         wrong.append(f"does not name one shard and one ledger segment of every rank: see {differing[0]}")
+    parts = RANK_PARTS | PARTIAL_PARTS if manifest.microbatch else RANK_PARTS
     if manifest.parts.keys() - {BEST} != SHARED_PARTS or any(
-        record.parts.keys() - MAYBE_RANK_PARTS != RANK_PARTS for record in manifest.ranks
+        record.parts.keys() - MAYBE_RANK_PARTS != parts for record in manifest.ranks
     ):
         wrong.append("does not digest every part of the state")
     if {"best.buffers" in record.parts for record in manifest.ranks} != {BEST in manifest.parts}:

@@ -35,6 +35,7 @@ class Settings:
     global_batch: int = 8
     steps: int = 12
     save_every: int = 2
+    save_every_microbatches: int | None = None
     keep: int = 2
     rows: int = 50
     group_rows: int = 8
@@ -84,7 +85,8 @@ class Simulation:
         self.attempt, self.step = -1, 0
         self.rows: dict[int, list[dict[str, Any]]] = {}
         self.procs: list[Proc] = []
-        self.pending: list[tuple[int, dict[int, list[dict[str, Any]]]]] = []
+        self.microbatch = 0  # of the step under way, done in what the attempt started from
+        self.pending: list[tuple[Any, ...]] = []  # (step, rows by rank), inside a step also the microbatch
         self._data()
         self.supervisor = self._recorder("supervisor")
 
@@ -142,6 +144,7 @@ class Simulation:
             training_digest="sha256:t", platform={"torch": "2"}, twin=s.twin, tolerance=s.tolerance,
             reproduce="killpoint run", workload="w", ranks=s.ranks, microbatches=s.microbatches,
             global_batch=s.global_batch, steps=s.steps, save_every=s.save_every, keep=s.keep, faults=s.faults,
+            save_every_microbatches=s.save_every_microbatches,
             plan=plan, dataset={"path": str(self.dataset), "fingerprint": self.fingerprint, "rows": s.rows},
         )  # fmt: skip
         self.say(self.supervisor, "process", role="supervisor", rank=None, host="h", history=self.supervisor.name,
@@ -179,6 +182,7 @@ class Simulation:
         elif parent["name"] in names:
             self.branch = self.branch[: names.index(parent["name"]) + 1]
         self.step = 0 if parent is None else parent["step"]
+        self.microbatch = 0 if parent is None else microbatch_of(parent["name"])
         chosen = parent or {"name": None, "digest": None, "step": 0}
         self.say(self.supervisor, "chosen", self.attempt, seq=seq, **chosen)
 
@@ -198,10 +202,11 @@ class Simulation:
                     self.say(history, "loaded", self.attempt, rank=rank, name=note["name"], ok=True, reason="")
         self.say(self.supervisor, "formed", self.attempt, world=self.set.ranks)
         for rank in range(self.set.ranks):
-            parts, _, _, _ = self.state(chosen["step"], rank)
+            parts, _, _, _ = self.state(chosen["step"], rank, **inside(self.microbatch))
             self.say(self.of("rank", rank).history, "restored", self.attempt, rank=rank, name=chosen["name"],
                      digest=chosen["digest"], step=chosen["step"], cursor=chosen["step"] * self.set.global_batch,
-                     parts=parts, state=self.prints(chosen["step"], rank))  # fmt: skip
+                     parts=parts, state=self.prints(chosen["step"], rank, self.microbatch),
+                     **inside(self.microbatch))  # fmt: skip
         self.say(self.supervisor, "restored", self.attempt)
         self.say(self.supervisor, "training", self.attempt)
         self.rows = {rank: [] for rank in range(self.set.ranks)}
@@ -212,25 +217,20 @@ class Simulation:
         s = self.set
         return _planned(position, s.rows, s.group_rows, s.window_groups, s.seed)
 
-    def train(self, upto: int, publish: bool = True) -> None:
-        """Updates until `upto` are done. publish: whether due saves get published at once."""
+    def train(self, upto: int, publish: bool = True, microbatches: int = 0) -> None:
+        """Updates until `upto` are done, and `microbatches` of the next one.
+
+        publish: whether due saves get published at once.
+        """
         s = self.set
-        while self.step < upto:
+        while self.step < upto or (self.step == upto and microbatches):
+            last = s.microbatches if self.step < upto else microbatches
+            ids_of = self._accumulate(last, publish)
+            if last < s.microbatches:
+                return
+            self.microbatch = 0
             for rank in range(s.ranks):
-                each = s.global_batch // s.ranks
-                begin = self.step * s.global_batch + rank * each
-                positions = np.arange(begin, begin + each)
-                consumed = {
-                    "position": positions, "sample_id": np.array([self.planned(int(p)) for p in positions]),
-                    "step": np.full(each, self.step), "microbatch": np.arange(each) * s.microbatches // each,
-                    "rank": rank, "attempt": self.attempt,
-                }  # fmt: skip
-                self.edit("consume", consumed)
-                ids = consumed["sample_id"]
-                consumed["content"] = np.array([self.digests[i % s.rows] for i in ids.tolist()], np.uint64)
-                self.edit("rows", consumed)
-                if len(consumed["position"]):
-                    self.rows[rank].append(consumed)
+                ids = ids_of[rank]
                 rate = 0.1 if s.constant_rate else 0.1 / (1 + self.step)
                 digest = files.bulk(ids.astype("<i8").tobytes())
                 loss, skipped = self.loss(self.step + 1), self.step + 1 in s.skips
@@ -243,25 +243,65 @@ class Simulation:
                          state=self.prints(self.step + 1, rank), samples_seen=(self.step + 1) * s.global_batch,
                          ids=digest, skipped=skipped, wait_s=0.0, train_s=0.1)  # fmt: skip
             self.step += 1
-            if self.step % s.save_every == 0 or self.step == s.steps:
+            if self._due(self.step * s.microbatches):
                 self.save(publish)
 
-    def save(self, publish: bool = True) -> None:
+    def _due(self, done: int) -> bool:
+        """Whether a save falls due after so many microbatches of the whole run."""
+        s, (step, microbatch) = self.set, divmod(done, self.set.microbatches)
+        boundary = not microbatch and (step % s.save_every == 0 or step == s.steps)
+        return boundary or (s.save_every_microbatches is not None and done % s.save_every_microbatches == 0)
+
+    def _accumulate(self, last: int, publish: bool) -> dict[int, Any]:
+        """The step's microbatches from self.microbatch to `last`, with the saves between them; each rank's ids."""
+        s, each = self.set, self.set.global_batch // self.set.ranks
+        of_rank, ids = {}, {}
+        for rank in range(s.ranks):
+            begin = self.step * s.global_batch + rank * each
+            positions, microbatch = np.arange(begin, begin + each), np.arange(each) * s.microbatches // each
+            mine = (microbatch >= self.microbatch) & (microbatch < last)
+            consumed = {
+                "position": positions[mine], "sample_id": np.array([self.planned(int(p)) for p in positions[mine]]),
+                "step": np.full(mine.sum(), self.step), "microbatch": microbatch[mine],
+                "rank": rank, "attempt": self.attempt,
+            }  # fmt: skip
+            self.edit("consume", consumed)
+            before = [self.planned(int(p)) for p in positions[microbatch < self.microbatch]]
+            ids[rank] = np.array([*before, *consumed["sample_id"]], np.int64)
+            content = [self.digests[i % s.rows] for i in consumed["sample_id"].tolist()]
+            consumed["content"] = np.array(content, np.uint64)
+            self.edit("rows", consumed)
+            of_rank[rank] = consumed
+        done = self.step * s.microbatches
+        stops = [m for m in range(self.microbatch + 1, min(last + 1, s.microbatches)) if self._due(done + m)]
+        first = -1 if self.microbatch == 0 else self.microbatch
+        for stop in [*stops, s.microbatches + 1]:
+            for rank, consumed in of_rank.items():
+                rows = (consumed["microbatch"] >= first) & (consumed["microbatch"] < stop)
+                if rows.any() or stop > s.microbatches:
+                    self.rows[rank].append({n: a[rows] if n in files.LEDGER else a for n, a in consumed.items()})
+            if stop < s.microbatches:
+                self.save(publish, stop)
+            first = stop
+        return ids
+
+    def save(self, publish: bool = True, microbatch: int = 0) -> None:
         taken, self.rows = self.rows, {rank: [] for rank in self.rows}
         for rank in range(self.set.ranks):
             history = self.of("rank", rank).history
-            self.say(history, "save_due", self.attempt, rank=rank, step=self.step)
-            self.say(
-                history, "save_staged", self.attempt, rank=rank, step=self.step, stall_s=0.0, waited_s=0.0
-            )
-        self.pending.append((self.step, taken))
+            parts, _, _, _ = self.state(self.step, rank, **inside(microbatch))
+            due = {"parts": {n: parts[n] for n in ("gradients", "accumulation")}} if microbatch else {}
+            self.say(history, "save_due", self.attempt, rank=rank, step=self.step, **inside(microbatch), **due)
+            self.say(history, "save_staged", self.attempt, rank=rank, step=self.step, stall_s=0.0, waited_s=0.0,
+                     **inside(microbatch))  # fmt: skip
+        self.pending.append((self.step, taken, microbatch) if microbatch else (self.step, taken))
         if publish:
             self.publish()
 
     def state(
-        self, step: int, rank: int
+        self, step: int, rank: int, microbatch: int = 0
     ) -> tuple[dict[str, str], dict[str, Any], dict[str, Any], dict[str, str]]:
-        """parts, shared tensors (all), local tensors, texts; a function of the step alone."""
+        """parts, shared tensors (all), local tensors, texts; a function of the moment alone."""
         s = self.set
         skipped, best = self.skips_upto(step), self.best_step(step)
         shared: dict[str, Any] = {f"model/p{i}": np.full(4, step - skipped + i, np.float32) for i in range(2)}
@@ -269,7 +309,7 @@ class Simulation:
             for i in range(2):
                 shared[f"optimizer/p{i}/step"] = np.array(step - skipped, np.float32)
                 shared[f"optimizer/p{i}/exp_avg"] = np.full(4, step * 0.5, np.float32)
-        clock = step if s.generators_advance else 0
+        clock = step + 100 * microbatch if s.generators_advance else 0
         local: dict[str, Any] = {"rng/torch": np.full(8, (clock + rank) % 256, np.uint8)}
         if s.buffers:
             local["buffer/n"] = np.array(step, np.int64)
@@ -288,6 +328,16 @@ class Simulation:
             source = 0 if best is None else best - 1 - self.skips_upto(best - 1)
             shared |= {f"best/p{i}": np.full(4, source + i, np.float32) for i in range(2)}
             local["best_buffer/n"] = np.array(best or 0, np.int64)
+        if microbatch:
+            each = s.global_batch // s.ranks
+            positions = step * s.global_batch + rank * each + np.arange(each // s.microbatches * microbatch)
+            local["accumulation/sample_ids"] = np.array([self.planned(int(p)) for p in positions], np.int64)
+            local |= {f"gradient/p{i}": np.full(4, step + rank + microbatch / 8, np.float32) for i in range(2)}
+            loss = {"~": "f", "v": (0.5 * microbatch).hex()}
+            texts["accumulation"] = json.dumps(
+                {"step": step, "microbatch": microbatch, "microbatches": s.microbatches, "samples": len(positions),
+                 "loss_sum": loss, "denominator": s.global_batch, "scale": None}
+            )  # fmt: skip
         return self.parts(shared, local, texts), shared, local, texts
 
     def loss(self, step: int) -> float:
@@ -300,9 +350,10 @@ class Simulation:
         finite = [n for n in range(1, step + 1) if np.isfinite(self.loss(n))]
         return min(finite, key=self.loss, default=None)
 
-    def prints(self, step: int, rank: int) -> dict[str, str]:
+    def prints(self, step: int, rank: int, microbatch: int = 0) -> dict[str, str]:
         """Short digests of the parts, as a step has them: of a best model that of the model which it copies."""
-        prints = {part: digest[-16:] for part, digest in self.state(step, rank)[0].items()}
+        parts = self.state(step, rank, **inside(microbatch))[0].items()
+        prints = {part: digest[-16:] for part, digest in parts if part not in ("gradients", "accumulation")}
         if self.set.keep_best:
             prints["best"] = self.state((self.best_step(step) or 1) - 1, rank)[0]["model"][-16:]
         return prints
@@ -314,12 +365,14 @@ class Simulation:
                     "rng.numpy": None}  # fmt: skip
         if "best" in texts:
             prefixes |= {"best": "best/", "best.buffers": "best_buffer/"}
+        if "accumulation" in texts:
+            prefixes |= {"gradients": "gradient/", "accumulation": "accumulation/"}
         return {name: files.part(digests, prefix, texts.get(name)) for name, prefix in prefixes.items()}
 
     def publish(self) -> None:
         """The oldest save in flight: files, manifest, entry, retention."""
-        step, taken = self.pending.pop(0)
-        manifest = self.write(step, taken)
+        step, taken, *microbatch = self.pending.pop(0)
+        manifest = self.write(step, taken, *microbatch)
         data, digest = files.seal(manifest)
         (self.folder / "store" / "manifests" / f"{manifest['name']}.json").write_bytes(data)
         self.append_publish(manifest["name"], digest, step)
@@ -331,25 +384,30 @@ class Simulation:
         self.branch.append(entry)
         self.say(self.of("committer").history, "published", self.attempt, seq=seq, **entry)
 
-    def write(self, step: int, taken: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
+    def write(self, step: int, taken: dict[int, list[dict[str, Any]]], microbatch: int = 0) -> dict[str, Any]:
         """Shards and ledger segments; returns the manifest's body."""
-        s, name, store = self.set, f"s{step:08d}-a{self.attempt:04d}", self.folder / "store"
+        s, store = self.set, self.folder / "store"
+        name = f"s{step:08d}{f'-m{microbatch:04d}' if microbatch else ''}-a{self.attempt:04d}"
         listed, tensors, ranks, shared_parts = [], {}, [], {}
         parent = self.branch[-1] if self.branch else None
         for rank in range(s.ranks):
-            _, shared, local, texts = self.state(step, rank)
+            _, shared, local, texts = self.state(step, rank, **inside(microbatch))
             mine = {n: a for i, (n, a) in enumerate(sorted(shared.items())) if i % s.ranks == rank}
             thing = {"shared": shared, "mine": mine, "local": local, "texts": texts, "rank": rank, "step": step,
                      "attempt": self.attempt, "meta": {
                          "format": "killpoint.shard/1", "run": RUN, "attempt": str(self.attempt), "step": str(step),
-                         "rank": str(rank), "world": str(s.ranks), "cursor": str(step * s.global_batch)}}  # fmt: skip
+                         "rank": str(rank), "world": str(s.ranks), "cursor": str(step * s.global_batch),
+                         **{key: str(value) for key, value in inside(microbatch).items()}}}  # fmt: skip
             self.edit("shard", thing)
             parts = self.parts(thing["shared"], local, texts)
             metadata = {**thing["meta"], **{f"part.{n}": t for n, t in texts.items()}}
             data = files.shard(metadata, {**mine, **local})
             listed.append(self._file(store, f"shards/{name}-r{rank:04d}.safetensors", "shard", rank, data))
             meta = {"run": RUN, "attempt": self.attempt, "step": step, "rank": rank,
-                    "first_step": parent["step"] if parent else 0, "last_step": step - 1}  # fmt: skip
+                    "first_step": parent["step"] if parent else 0, "last_step": step if microbatch else step - 1,
+                    **inside(microbatch)}  # fmt: skip
+            if parent and microbatch_of(parent["name"]):
+                meta["first_microbatch"] = microbatch_of(parent["name"])
             pieces = taken[rank]
             rows = {
                 n: np.concatenate([p[n] for p in pieces] or [np.zeros(0, np.int64)]) for n in files.LEDGER
@@ -370,7 +428,7 @@ class Simulation:
             "format": "killpoint.manifest/1", "run": RUN, "name": name, "attempt": self.attempt, "step": step,
             "world": s.ranks, "cursor": step * s.global_batch, "parent": parent["digest"] if parent else None,
             "fingerprints": {"dataset": self.fingerprint, "plan": self.plan_print, "config": "sha256:c", "code": "d"},
-            "files": listed, "tensors": tensors, "parts": shared_parts, "ranks": ranks,
+            "files": listed, "tensors": tensors, "parts": shared_parts, "ranks": ranks, **inside(microbatch),
         }  # fmt: skip
         self.edit("manifest", body)
         return body
@@ -477,6 +535,14 @@ class Simulation:
         self.say(self.supervisor, "closed", heads=heads)
 
 
+def microbatch_of(name: str) -> int:
+    """Of a checkpoint's name: s00000007-m0003-a0000 → 3, s00000007-a0000 → 0."""
+    return int(name.split("-")[1][1:]) if "-m" in name else 0
+
+
+def inside(microbatch: int) -> dict[str, int]:
+    """As formats have it: left out at the boundary of a step."""
+    return {"microbatch": microbatch} if microbatch else {}
 def loss(step: int) -> str:
     """Of the update that was step `step`, from 1: lower every time."""
     return (1 / step).hex()

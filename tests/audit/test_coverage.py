@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,6 +139,61 @@ def test_a_right_ledger_has_no_fault(steps: int, window: int) -> None:
     found = cover([segment(good_rows(0, steps * BATCH), 0, 0, steps - 1)], expected(steps * BATCH), window)
     assert (found.repeated, found.never, found.epoch_faults) == (0, 0, [])
     assert found.wrong_sample.count == found.wrong_step.count == found.beyond.count == 0
+
+
+SPLIT = {"ranks": 2, "microbatches": 2}  # of 4 positions: rank 0 has 0 and 1, microbatch 0 has 0 and 2
+
+
+def inside(positions: list[int], start: tuple[int, int], end: tuple[int, int], attempt: int = 0) -> Segment:
+    """A segment of right rows at these positions, from one (update, microbatch) to another, exclusive."""
+    rows = [good_rows(p, p + 1)[0] for p in positions]
+    last = end[0] if end[1] else end[0] - 1
+    meta = SegmentMeta("r", attempt, end[0], 0, start[0], last, start[1], end[1])
+    columns = np.array(rows, np.int64).reshape(-1, 4).T
+    return Segment(meta, columns[0], columns[1], columns[2].astype(np.uint64), columns[3],
+                   np.array([p % 2 for p in positions], np.int32))  # fmt: skip
+
+
+def wanted(cursor: int, partial: int = 0) -> Expected:
+    return replace(expected(cursor), partial=partial, **SPLIT)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("window", [1, 3, 1 << 17])
+def test_a_ledger_that_ends_inside_an_update_has_what_was_consumed_of_it(window: int) -> None:
+    right = inside([0, 1, 2, 3, 4, 6], (0, 0), (1, 1))
+    found = cover([right], wanted(4, 1), window)
+    assert (found.never, found.repeated, found.beyond.count, found.outside_segment.count) == (0, 0, 0, 0)
+    assert found.wrong_microbatch.count == 0
+    missing = cover([inside([0, 1, 2, 3, 4], (0, 0), (1, 1))], wanted(4, 1), window)
+    assert (missing.never, missing.first_gap) == (1, (6, 6))
+    ahead = cover([inside([0, 1, 2, 3, 4, 5, 6], (0, 0), (1, 1))], wanted(4, 1), window)
+    assert (ahead.beyond.count, ahead.outside_segment.count) == (1, 1)
+    assert ahead.beyond.first is not None
+    assert ahead.beyond.first.position == 5
+
+
+@pytest.mark.parametrize("window", [1, 3, 1 << 17])
+def test_an_update_in_two_segments_of_two_attempts(window: int) -> None:
+    first = inside([0, 1, 2, 3, 4, 6], (0, 0), (1, 1))
+    second = inside([5, 7, 8, 9, 10, 11], (1, 1), (3, 0), attempt=1)
+    found = cover([first, second], wanted(12), window)
+    assert (found.never, found.repeated, found.outside_segment.count, found.epoch_faults) == (0, 0, 0, [])
+    again = inside([4, 5, 6, 7, 8, 9, 10, 11], (1, 1), (3, 0), attempt=1)
+    twice = cover([first, again], wanted(12), window)
+    assert (twice.repeated, twice.outside_segment.count) == (2, 2)
+    assert twice.first_repeat is not None
+    assert [spot.attempt for spot in twice.first_repeat.spots] == [0, 1]
+    lost = cover([first, inside([7, 8, 9, 10, 11], (1, 1), (3, 0), attempt=1)], wanted(12), window)
+    assert (lost.never, lost.first_gap) == (1, (5, 5))
+
+
+def test_rows_of_another_microbatch_than_their_position() -> None:
+    segment_ = inside([0, 1, 2, 3], (0, 0), (1, 0))
+    changed = replace(segment_, microbatch=np.array([0, 0, 0, 1], np.int32))
+    found = cover([changed], wanted(4))
+    assert (found.wrong_microbatch.count, found.wrong_step.count) == (1, 0)
+    assert found.wrong_microbatch.first is not None
+    assert found.wrong_microbatch.first.position == 1
 
 
 def test_a_repeat_is_told_with_its_whole_stretch_and_who_applied_it() -> None:

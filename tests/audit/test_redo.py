@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -187,14 +188,23 @@ def test_what_the_run_was_must_be_known(tmp_path: Path, judged: Judge) -> None:
     judged(two_kills(tmp_path / "run", edit).folder, 8, "unknown", "does not say what the run was")
 
 
-@given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 45), st.integers(0, 45))
-def test_due_saves_one_by_one(every: int, steps: int, after: int, upto: int) -> None:
-    class Begun:
-        save_every = every
-
-    Begun.steps = steps  # type: ignore[attr-defined]
-    slow = [s for s in range(after + 1, upto + 1) if s <= steps and (s % every == 0 or s == steps)]
-    assert due(Begun, after, upto) == slow  # type: ignore[arg-type]
+@given(
+    st.integers(1, 9), st.none() | st.integers(1, 9), st.integers(1, 5), st.integers(1, 40), st.integers(0, 99),
+    st.integers(0, 99),
+)  # fmt: skip
+def test_due_saves_one_by_one(
+    every: int, between: int | None, microbatches: int, steps: int, after: int, upto: int
+) -> None:
+    begun = SimpleNamespace(
+        save_every=every, save_every_microbatches=between, microbatches=microbatches, steps=steps
+    )
+    slow = []
+    for done in range(after + 1, upto + 1):
+        step, microbatch = done // microbatches, done % microbatches
+        at_boundary = microbatch == 0 and (step % every == 0 or step == steps)
+        if done <= steps * microbatches and (at_boundary or (between is not None and done % between == 0)):
+            slow.append((step, microbatch))
+    assert due(begun, divmod(after, microbatches), divmod(upto, microbatches)) == slow  # type: ignore[arg-type]
 
 
 def test_where_nothing_was_trained_nothing_is_redone(tmp_path: Path) -> None:

@@ -146,6 +146,16 @@ WRONG = {
         BASE.replace("global_batch: 16", "global_batch: 3"),
         r"e\.yaml:5: run\.global_batch: .* = 4; use 4",
     ),
+    "no checkpoint inside a step": (
+        BASE + "  save_every_microbatches: 4",
+        r"e\.yaml:9: run\.save_every_microbatches: 4 is a multiple of microbatches \(2\): .* use save_every: 2",
+    ),
+    "save hit inside steps too high": (
+        FAULT.replace("save_every: 4", "save_every: 4\n  save_every_microbatches: 3").replace(
+            "step.end, hit: 4", "shard.half, hit: 10"
+        ),
+        r"at\.hit: 10: shard\.half is passed at most 9 times",
+    ),
     "rank": (FAULT.replace("rank: 1", "rank: 2"), r"e\.yaml:11: faults\[0\]\.at\.rank: 2: ranks are 0 to 1"),
     "negative rank": (FAULT.replace("rank: 1", "rank: -1"), r"e\.yaml:11: faults\[0\]\.at\.rank: .*, not -1"),
     "no rank": (FAULT.replace("rank: 1, ", ""), r"e\.yaml:11: faults\[0\]\.at\.rank: is missing: .* 0 to 1"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,25 @@ def test_is_the_arrow_file_that_the_format_describes() -> None:
         "microbatch": "int32",
     }
     assert {field.name: str(field.type) for field in schema} == types
+
+
+@pytest.mark.parametrize(("first", "last"), [(2, 0), (0, 3), (2, 3)])
+def test_a_segment_that_begins_or_ends_inside_a_step(first: int, last: int) -> None:
+    meta = replace(META, step=8 if last else 9, first_microbatch=first, microbatch=last)
+    data = encode_segment(rows(range(4)), meta)
+    assert decode_segment(data, "x")[1] == meta
+    with pa.ipc.open_file(data) as reader:
+        said = reader.schema.metadata
+    assert said.get(b"first_microbatch") == (str(first).encode() if first else None)
+    assert said.get(b"microbatch") == (str(last).encode() if last else None)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "03", "", "x"])
+def test_a_wrong_microbatch_in_the_metadata_is_damaged(text: str) -> None:
+    with pa.ipc.open_file(encode_segment(rows(range(4)), META)) as reader:
+        table = reader.read_all()
+    with pytest.raises(Damaged, match="metadata"):
+        decode_segment(arrow(table.replace_schema_metadata({**table.schema.metadata, b"microbatch": text})), "x")
 
 
 def test_same_rows_same_bytes() -> None:

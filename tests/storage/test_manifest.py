@@ -47,7 +47,25 @@ def test_names() -> None:
     assert shard_path(name, 3) == "shards/s00000007-a0000-r0003.safetensors"
     assert ledger_path(name, 3) == "ledger/s00000007-a0000-r0003.arrow"
     for place in ((0, 0), (7, 3), (123456789, 12345)):
-        assert parse_checkpoint_name(checkpoint_name(*place)) == place
+        assert parse_checkpoint_name(checkpoint_name(*place)) == (*place, 0)
+
+
+def test_names_inside_a_step_sort_between_those_of_its_ends() -> None:
+    assert checkpoint_name(7, 1, 3) == "s00000007-m0003-a0001"
+    moments = [(7, 0), (7, 1), (7, 3), (7, 12), (8, 0), (8, 1), (10, 0)]
+    names = [checkpoint_name(step, 0, microbatch) for step, microbatch in moments]
+    assert sorted(names) == names
+    assert [parse_checkpoint_name(name) for name in names] == [(step, 0, m) for step, m in moments]
+    assert parse_checkpoint_name("s123456789-m12345-a12345") == (123456789, 12345, 12345)
+
+
+@pytest.mark.parametrize(
+    "name", ["s00000007-m0000-a0000", "s00000007-m3-a0000", "s00000007-a0000-m0003", "s00000007-m00003-a0000",
+             "s00000007-m-a0000", "s00000007-m0003"]
+)
+def test_other_names_inside_a_step_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not a checkpoint"):
+        parse_checkpoint_name(name)
 
 
 @pytest.mark.parametrize(
@@ -173,3 +191,61 @@ def test_a_file_record_of_another_kind_is_damaged(body: dict[str, Any]) -> None:
     with pytest.raises(Damaged, match="kind"):
         decode(seal(body)[0], "x")
     assert FileRecord("a", "shard", 0, 1, "d").kind == "shard"
+
+
+def inside(manifest: Manifest, microbatch: int = 3) -> Manifest:
+    """The same, after some microbatches of the step that follows."""
+    name, digest = checkpoint_name(manifest.step, manifest.attempt, microbatch), manifest.parts["model"]
+    more = {"gradients": digest, "accumulation": digest}
+    tensors = {"gradient/w": digest, "accumulation/sample_ids": digest}
+    return replace(
+        manifest, name=name, microbatch=microbatch,
+        files=tuple(replace(f, path=f.path.replace(manifest.name, name)) for f in manifest.files),
+        ranks=tuple(replace(r, parts={**r.parts, **more}, tensors={**r.tensors, **tensors}) for r in manifest.ranks),
+    )  # fmt: skip
+
+
+def test_a_checkpoint_inside_a_step(manifest: Manifest) -> None:
+    data, digest = encode(inside(manifest))
+    assert decode(data, "x") == (inside(manifest), digest)
+    assert unseal(data, "x")[0]["microbatch"] == 3
+
+
+def test_at_a_boundary_nothing_is_said_of_microbatches(body: dict[str, Any]) -> None:
+    assert "microbatch" not in body
+    assert not {"gradients", "accumulation"} & body["ranks"][0]["parts"].keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: replace(m, microbatch=0), "unknown name 'gradient|parts must be"),
+        (lambda m: replace(m, microbatch=2), "does not belong to step 7, microbatch 2,"),
+        (lambda m: replace(m, name=checkpoint_name(7, 0)), "does not belong to step 7, microbatch 3,"),
+        (lambda m: _without(m, "gradients"), "parts must be"),
+        (lambda m: _without(m, "accumulation"), "parts must be"),
+    ],
+)
+def test_an_incomplete_one_inside_a_step_is_not_written(manifest: Manifest, change: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        encode(change(inside(manifest)))
+
+
+def _without(manifest: Manifest, part: str) -> Manifest:
+    first = manifest.ranks[0]
+    parts = {name: digest for name, digest in first.parts.items() if name != part}
+    return replace(manifest, ranks=(replace(first, parts=parts), *manifest.ranks[1:]))
+
+
+@pytest.mark.parametrize("microbatch", [0, -1, "3", None, True, 1.5])
+def test_a_wrong_number_of_microbatches_is_damaged(manifest: Manifest, microbatch: object) -> None:
+    body = unseal(encode(inside(manifest))[0], "x")[0]
+    with pytest.raises(Damaged, match="microbatch"):
+        decode(seal({**body, "microbatch": microbatch})[0], "x")
+
+
+def test_partial_gradients_have_no_place_at_a_boundary(manifest: Manifest) -> None:
+    first = manifest.ranks[0]
+    more = replace(first, tensors={**first.tensors, "gradient/w": manifest.parts["model"]})
+    with pytest.raises(ValueError, match="unknown name 'gradient/w'"):
+        encode(replace(manifest, ranks=(more, manifest.ranks[1])))

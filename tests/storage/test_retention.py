@@ -87,6 +87,14 @@ def test_leftovers_are_retired_ones_that_still_have_a_shard() -> None:
     assert leftovers(entries, files) == (n("2/0"),)
 
 
+def test_those_inside_a_step_are_told_from_those_at_its_end() -> None:
+    within = "s00000002-m0003-a0000"
+    entries = first().r(n("2/0")).entries
+    assert leftovers(entries, [f"{within}-r0000.safetensors"]) == ()
+    assert leftovers(first().r(within).entries, [f"{within}-r0000.safetensors"]) == (within,)
+    assert leftovers(first().r(within).entries, [f"{n('2/0')}-r0000.safetensors"]) == ()
+
+
 def stored(objects: LocalObjects, log: CommitLog, steps: Sequence[int] = (2, 4, 6, 8)) -> None:
     log.fence(CONFIG, OWNER)
     log.choose(0, None, [])

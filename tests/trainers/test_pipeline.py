@@ -243,3 +243,18 @@ def test_ray_data_keeps_the_order() -> None:
     context = ray.data.DataContext.get_current()
     assert context.execution_options.preserve_order
     assert not context.enable_progress_bars
+
+
+@pytest.mark.parametrize("lead", [True, False])
+@pytest.mark.parametrize("first", [(0, 0), (3, 0), (3, 1), (18, 1)])
+def test_it_starts_at_any_microbatch_of_a_step(
+    data: tuple[Dataset, Plan], streams: Streams, opened: list[Pipeline], first: tuple[int, int], lead: bool
+) -> None:
+    """What the restored partial gradients hold already is never delivered again."""
+    source = Pipeline(*data, SHARE, first_step=first[0], first_microbatch=first[1], last_step=20, prefetch=2, attempt=1,
+                      points=NoPoints(), lead=lead)  # fmt: skip
+    opened.append(source)
+    source.start()
+    assert source.start_at == first
+    remaining = expected(data, first[0], 20)[first[1] :]
+    assert seen([source.next() for _ in remaining]) == remaining

@@ -21,10 +21,12 @@ from storage.ledger import LedgerRows, SegmentMeta, decode_segment
 from storage.manifest import FileRecord
 from storage.objects import LocalObjects
 from storage.shard import parse_shard, read_verified
+from trainers.accumulation import Partial
 from trainers.errors import Interrupted
 from trainers.parts import LOCAL, part_digests
 from trainers.reports import SaveReport
 from trainers.saver import Saver, SaverIdentity
+from trainers.source import Share
 from trainers.staging import Staging
 from trainers.state import Progress, live_digests, restore, tensor_digest
 from trainers.workload import Workload
@@ -256,6 +258,31 @@ def test_whoever_waits_is_released_when_the_attempt_is_over(rig: Rig) -> None:
 def test_nothing_in_flight_is_nothing_to_wait_for(rig: Rig) -> None:
     rig.saver.wait()
     assert rig.saver.abandon(0)
+
+
+def test_a_save_inside_a_step_says_so_everywhere(rig: Rig) -> None:
+    step(rig.workload, rig.progress)
+    partial = Partial.now(rig.workload, Share(0, 1, 8, 4), 1, 3, 0.5, [np.arange(4), np.arange(4, 6)])
+    rig.committer.answers.put(None)
+    rig.saver.save(rig.workload, rig.progress, rows(1), 1, 2, partial)
+    expected = partial.digests(rig.workload)
+    rig.saver.wait()
+    report = rig.committer.reports.get(timeout=DEADLINE_S)
+    assert report.moment == (2, 1, 3)
+    paths = ["shards/s00000001-m0003-a0002-r0000.safetensors", "ledger/s00000001-m0003-a0002-r0000.arrow"]
+    assert [file.path for file in report.files] == paths
+    assert {part: report.parts[part] for part in expected} == expected
+    assert {"gradient/0.weight", "accumulation/sample_ids"} <= report.local.keys()
+    metadata = parse_shard((Path(rig.objects.root) / paths[0]).read_bytes(), "x").metadata
+    assert (metadata["step"], metadata["microbatch"], metadata["cursor"]) == ("1", "3", "6")
+    _rows, meta = decode_segment((Path(rig.objects.root) / paths[1]).read_bytes(), "x")
+    assert meta == SegmentMeta("r1", 2, 1, 0, 1, 1, 2, 3)
+    (due,), (staged,), (written,) = map(rig.events, ("save_due", "save_staged", "save_written"))
+    assert (due["parts"], due["microbatch"], staged["microbatch"], written["microbatch"]) == (expected, 3, 3, 3)
+    rig.committer.answers.put(None)
+    rig.train_and_save()
+    rig.saver.wait()
+    assert "microbatch" not in rig.events("save_due")[1]  # the boundary has none
 
 
 def test_a_workload_without_scheduler_says_so_in_its_shard(tmp_path: Path) -> None:
