@@ -120,6 +120,7 @@ class RunBegun:
     """training_digest: of what determines the numbers. platform: versions and processor. twin: whether one was wanted.
 
     tolerance: how far a loss, a rate or a gradient's norm may be from the twin's, absolute; 0 for not a bit.
+    experiment_digest: of the experiment file's bytes.
     """
 
     run: str
@@ -138,3 +139,4 @@ class RunBegun:
     twin: bool
     tolerance: float
     faults: tuple[Fault, ...]
+    experiment_digest: str | None = None
