@@ -26,8 +26,8 @@ def print_json(value: object) -> None:
 
 def complain(text: str) -> None:
     """On standard error, under the command's name."""
-    for line in printable(text).splitlines():
-        print(f"killpoint: {line}", file=sys.stderr)
+    for line in text.splitlines():
+        print(f"killpoint: {printable(line)}", file=sys.stderr)
 
 
 @contextmanager

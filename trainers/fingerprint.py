@@ -9,26 +9,25 @@ and made tensor by tensor: those protect what is stored, these compare what was 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from functools import cache
 
 import numpy as np
 import torch
 import xxhash
 
 from trainers import jsonstate
-from trainers.state import Progress, optimizer_rest
+from trainers.state import Progress
 from trainers.workload import Workload
 
 
 def step_fingerprint(workload: Workload, progress: Progress) -> dict[str, str]:
     """Part → digest, of the state as it is now. Changes nothing and draws nothing."""
     optimizer, scheduler, scaler = workload.optimizer, workload.scheduler, workload.scaler
-    # In the parameters' and the names' order: a restore makes the same state in another order.
-    states = (optimizer.state.get(parameter, {}) for parameter in workload.model.parameters())
-    moments = (state[key] for state in states for key in sorted(state))
+    parameters = list(workload.model.parameters())
     prints = {
-        "model": _tensors(workload.model.parameters()),
-        "optimizer": _tensors((m for m in moments if isinstance(m, torch.Tensor)), optimizer_rest(workload)),
+        "model": _tensors(parameters),
+        "optimizer": _optimizer(optimizer, parameters),
         "buffers": _tensors(workload.model.buffers()),
         "scheduler": _text(scheduler.state_dict() if scheduler else None, "scheduler"),
         "scaler": _text(scaler.state_dict() if scaler else None, "scaler"),
@@ -37,7 +36,7 @@ def step_fingerprint(workload: Workload, progress: Progress) -> dict[str, str]:
         "rng.numpy": _numpy_generator(),
         "rng.torch": _tensors([torch.get_rng_state()]),
     }
-    if torch.cuda.is_available():
+    if _has_cuda():
         prints["rng.cuda"] = _tensors([torch.cuda.get_rng_state()])
     if progress.best_model is not None:  # tensors only: equal to that of the model that was best
         prints["best"] = _tensors(progress.best_model.parameters.values())
@@ -45,11 +44,31 @@ def step_fingerprint(workload: Workload, progress: Progress) -> dict[str, str]:
     return prints
 
 
-def _tensors(tensors: Iterable[torch.Tensor], rest: Mapping[str, object] | None = None) -> str:
+def _optimizer(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> str:
+    """In the parameters' and the names' order: a restore makes the same state in another order."""
+    moments: list[torch.Tensor] = []
+    rest: list[object] = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    for number, parameter in enumerate(parameters):
+        for key, value in sorted(optimizer.state.get(parameter, {}).items()):
+            if isinstance(value, torch.Tensor):
+                moments.append(value)
+            else:
+                rest.append((number, key, value))
+    return _tensors(moments, rest)
+
+
+@cache
+def _has_cuda() -> bool:
+    return torch.cuda.is_available()
+
+
+def _tensors(tensors: Iterable[torch.Tensor], rest: object = None) -> str:
     state = xxhash.xxh3_64()
     for tensor in tensors:
-        flat = tensor.detach().contiguous().cpu()
-        state.update((flat.view(torch.int16) if flat.dtype == torch.bfloat16 else flat).numpy().data)
+        plain = tensor.detach()
+        if not (plain.is_cpu and plain.is_contiguous()):
+            plain = plain.contiguous().cpu()
+        state.update((plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain).numpy().data)
     if rest is not None:
         state.update(jsonstate.encode(rest, "optimizer").encode())
     return state.hexdigest()

@@ -38,9 +38,9 @@ def check(evidence: Evidence) -> Finding:
         case.used = True
         for text in _inconsistencies(evidence, publish, manifest, bests):
             case.wrong.append(f"{publish.name}: {text}")
-    case.wrong += differences(evidence)
     _judge_restores(evidence, case)
     judge_record(evidence, case)
+    case.wrong += differences(evidence)
     case.wrong += progress.faults(evidence)
     return case.finding("nothing was published")
 

@@ -1,7 +1,7 @@
 """The progress part beside what the ranks recorded step by step, as a part of invariant 4: counts and losses.
 
-They can be derived from the steps before, along the lineage; a step without a record ends what is known. What was best
-is for `record`.
+Whatever it holds can be derived from the steps before it, along the lineage. A step without a record ends what is
+known.
 """
 
 from __future__ import annotations
@@ -46,14 +46,11 @@ _Place = tuple[int, int, int]  # attempt, rank, step
 def faults(evidence: Evidence) -> Iterator[str]:
     """What in progress and record contradicts the record."""
     known = _known(evidence)
-    departed: set[int] = set()  # ranks whose losses have been told: what follows repeats it
     for each in held(evidence):
         for rank, shard in sorted(each.shards.items()):
             progress = json_object(shard.metadata.get("part.progress"))
             so_far = known.get((each.publish.attempt, rank, each.publish.step))
-            wrong = list(_losses(each, progress, so_far)) if so_far is not None and rank not in departed else []
-            departed |= {rank} if wrong else set()
-            for text in (*_counts(each, progress), *wrong):
+            for text in (*_counts(each, progress), *(() if so_far is None else _losses(each, progress, so_far))):
                 yield f"{each.name}: the progress of rank {rank} has {text}"
     batch = None if evidence.begun is None else evidence.begun.global_batch
     for event in events(evidence, StepDone):
@@ -63,14 +60,6 @@ def faults(evidence: Evidence) -> Iterator[str]:
                 f"rank {done.rank} of attempt {event.attempt} recorded {done.samples_seen} samples after step "
                 f"{done.step}, which are {done.step * batch}"
             )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float.fromhex(text)
-    except (ValueError, OverflowError):
-        return False
-    return True
 
 
 def _known(evidence: Evidence) -> Mapping[_Place, SoFar]:
@@ -105,8 +94,7 @@ def _losses(each: Held, progress: Mapping[str, Any], so_far: SoFar) -> Iterator[
         yield f"{progress.get('skipped')} skipped updates, the record {so_far.skipped}"
     recorded = so_far.tail(_TAIL)
     tail = progress.get("loss_tail")
-    if not isinstance(tail, list) or len(tail) != len(recorded):
-        return
-    for wrong in [i for i in range(len(tail)) if tail[i] != recorded[i] and _is_number(recorded[i])][:1]:
+    if isinstance(tail, list) and len(tail) == len(recorded) and tail != recorded:
+        wrong = next(i for i in range(len(tail)) if tail[i] != recorded[i])
         step = each.manifest.step - len(tail) + wrong + 1
         yield f"the loss {tail[wrong]} for step {step}, the record {recorded[wrong]}"

@@ -109,14 +109,14 @@ def _epochs(evidence: Evidence) -> Iterator[str]:
 def _kills(evidence: Evidence) -> Iterator[str]:
     begun, receipts = evidence.begun, evidence.history.receipts
     kills = [receipt for receipt in receipts if receipt.kind != "damage"]
-    restarted = max(attempts(evidence.store.log.entries), default=0) > 0
-    if not receipts and restarted:
+    restarts = [number for number in attempts(evidence.store.log.entries) if number > 0]
+    if restarts and not receipts:
         yield "no planned fault struck: the recoveries here answer failures that nobody planned"
-    elif not restarted:
+    elif not restarts:
         yield f"nothing was {'restarted' if kills else 'killed'}: no recovery was seen"
     if kills and not any(_save_in_flight(evidence, receipt) for receipt in kills):
         yield "no save was in flight at any kill: a checkpoint that is torn by a kill is invisible here"
-    if restarted and not interruptions(evidence):
+    if restarts and not interruptions(evidence):
         yield "nothing was killed during a recovery"
     if receipts and not any(receipt.gate is not None for receipt in receipts):
         yield "no gate was used: which save was in flight at a kill was left to chance"

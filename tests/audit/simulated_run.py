@@ -280,7 +280,7 @@ class Simulation:
         progress = {"step": step, "cursor": step * s.global_batch, "samples_seen": step * s.global_batch,
                     "updates": step - skipped, "skipped": skipped, "loss_count": step, "best_step": best,
                     "best_metric": None if best is None else self.loss(best).hex(),
-                    "loss_tail": [self.loss(n).hex() for n in range(max(0, step - 256) + 1, step + 1)]}  # fmt: skip
+                    "loss_tail": [self.loss(s).hex() for s in range(max(0, step - 256) + 1, step + 1)]}  # fmt: skip
         texts = {
             "optimizer": json.dumps({"groups": []}),
             "scheduler": json.dumps({"last_epoch": step}) if s.scheduler else "null",
@@ -479,6 +479,11 @@ class Simulation:
                 self.exited(proc, 9)
         heads = [r.head for p in self.procs for r in (p.history, p.launcher)]
         self.say(self.supervisor, "closed", heads=heads)
+
+
+def loss(step: int) -> str:
+    """Of the update that was step `step`, from 1: lower every time."""
+    return (1 / step).hex()
 
 
 def ref(publish: dict[str, Any]) -> dict[str, Any]:

@@ -9,16 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from judging import Judge
-from simulated_run import F0, F1, Edit, Settings, Simulation, two_kills
+from simulated_run import Edit, Settings, Simulation, loss, two_kills
 
 from chaos.audit import audit_run
 
 LAST = 12
-
-
-def loss(step: int) -> str:
-    """Of the update that was step `step`, from 1, in a run without settings of its own."""
-    return (1 / step).hex()
 
 
 def on_last(change: Any, ranks: tuple[int, ...] = (0, 1)) -> Edit:
@@ -89,6 +84,8 @@ EMPTY = np.zeros(0, np.float32)
         (progress(loss_tail=None), "has a tail of no losses"),
         (progress(loss_tail=[loss(step) for step in [*range(1, 9), 8, 10, 11, 12]]),
          f"has the loss {loss(8)} for step 9, the record {loss(9)}"),
+        (progress(best_metric=loss(4)), f"best metric of rank 1 is {loss(4)} of step 12"),
+        (progress(best_step=2), f"best metric of rank 1 is {loss(12)} of step 2"),
         (progress(updates=10, skipped=2), "has 2 skipped updates, the record 0"),
     ],
 )  # fmt: skip
@@ -134,6 +131,8 @@ def valid(tmp_path: Path, edit: Edit, **settings: Any) -> Simulation:
             thing = {"shared": shared, "mine": {}, "local": local, "texts": texts, "step": step, "rank": rank}
             edit("state", thing)
             return self.parts(shared, local, texts), shared, local, texts
+
+    from simulated_run import F0, F1
 
     sim = Following(tmp_path / "run", Settings(faults=[F0, F1], **settings))
     sim.start()

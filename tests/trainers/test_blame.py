@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainers.blame import blamed, described, place_of, repeated
-from trainers.errors import Interrupted, NonFinite, TrainingError, WorkloadRaised
+from trainers.errors import Interrupted, TrainingError, WorkloadRaised
 from trainers.workload import load_builder
 
 SOURCE = """\
@@ -64,7 +64,7 @@ def test_what_is_our_own_stays_what_it_is(file: Path) -> None:
 def test_the_same_type_place_and_step_is_a_repetition() -> None:
     first = WorkloadRaised("KeyError: 1", "mine.py:5", 3, "KeyError")
     again = WorkloadRaised("KeyError: 2", "mine.py:5", 3, "KeyError")
-    assert repeated([None, first], [NonFinite("x"), again]) is again
+    assert repeated([None, first], [Interrupted("x"), again]) is again
     others = [
         WorkloadRaised("KeyError: 1", "mine.py:5", 4, "KeyError"),
         WorkloadRaised("KeyError: 1", "mine.py:6", 3, "KeyError"),
