@@ -128,7 +128,8 @@ def test_a_workload_that_only_the_history_names_is_not_imported(experiment: Expe
     history = History.open(folder / "history", "supervisor", "run-1")
     history.record("run", **run_facts(experiment, "run-1", f"{tmp_path}/evil.py:build"))
     history.close()
-    with pytest.raises(RunChanged, match=r"experiment\.yaml: names the workload mine.py:build, the run's history .*evil\.py"):
+    words = r"experiment\.yaml: names the workload mine.py:build, the run's history .*evil\.py"
+    with pytest.raises(RunChanged, match=words):
         find_resumable(folder)
 
 
