@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chaos.audit.events import Event, Opened
-from chaos.audit.facts import Fault, Head, PlanSpec, Process, Receipt, RunBegun
+from chaos.audit.facts import DataNamed, Fault, Head, PlanSpec, Process, Receipt, RunBegun
 from chaos.audit.formats import microbatch_of
 
 I64 = npt.NDArray[np.int64]
@@ -237,7 +237,10 @@ class Store:
 
 @dataclass(frozen=True)
 class HistoryFile:
-    """One process's record. chains: of each whole line up to the first that is wrong, which `problem` names."""
+    """One process's record. chains: of each whole line up to the first that is wrong, which `problem` names.
+
+    data: dataset and plan, as often as a supervisor named them.
+    """
 
     name: str
     opened: Opened | None
@@ -246,6 +249,7 @@ class HistoryFile:
     torn: bool
     closed: bool
     problem: str | None = None
+    data: tuple[DataNamed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -292,6 +296,7 @@ class Evidence:
     dataset: Dataset
     twins: tuple[TwinSeen, ...] = ()
     folder: str = "RUN"
+    experiment: str | None = None
 
     @property
     def faults(self) -> tuple[Fault, ...]:
