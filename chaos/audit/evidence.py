@@ -284,14 +284,11 @@ class TwinSeen:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Everything that a check may look at. begun: the run's own facts, None if the history lost them.
-
-    twins: none, one, or a second one that tells whether twins are equal at all. folder: the run's, to name it.
-    """
+    """Everything that a check may look at. twins: none, one, or a second one that tells whether twins are equal."""
 
     store: Store
     history: History
-    begun: RunBegun | None
+    begun: RunBegun | None  # None if the history lost them
     plan: PlanSpec | None
     dataset: Dataset
     twins: tuple[TwinSeen, ...] = ()
