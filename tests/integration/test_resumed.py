@@ -22,10 +22,10 @@ def interrupted(folder: Path) -> Outcome:
     """Ctrl-C once a few checkpoints are published, long before the end."""
 
     def interrupt(event: object) -> None:
-        if isinstance(event, Published) and event.step >= 6:
+        if isinstance(event, Published) and event.step >= 40:
             raise KeyboardInterrupt
 
-    text = yaml.safe_dump({"run": {**TINY, "standbys": 0, "steps": 150, "keep": 99}})
+    text = yaml.safe_dump({"run": {**TINY, "standbys": 0, "steps": 400, "save_every": 20, "keep": 99}})
     experiment = parse_experiment(text, folder / "experiment.yaml")
     return run_experiment(experiment, folder / "run", notify=interrupt)
 
