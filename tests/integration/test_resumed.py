@@ -44,7 +44,8 @@ def test_a_changed_dataset_is_refused_and_damage_falls_back(cluster: str, tmp_pa
     assert "interrupted" in str(outcome.failure)
     *_, older, newest = events(outcome.folder, "committer", "published")
 
-    shard = sorted((Path(os.environ["XDG_CACHE_HOME"]) / "killpoint" / "datasets").glob("tiny-*/*.parquet"))[0]
+    folder = Path(events(outcome.folder, "supervisor", "dataset")[0]["dataset"]["path"])
+    shard = sorted(folder.glob("*.parquet"))[0]
     whole = shard.read_bytes()
     table = pq.read_table(shard)
     column = table.column_names[-1]
