@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -57,12 +58,15 @@ def ray_cluster(cpus: int, interrupts: Interrupts) -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS")
     if address:
         _require_listener(address)
-    others = psutil.Process().children()
-    with interrupts.deferred():
-        interrupts.ignore_hangups()
-        session = _connect(cpus, address)
-        interrupts.install()
+    others, session = psutil.Process().children(), None
     try:
+        with interrupts.deferred():
+            interrupts.ignore_hangups()
+            try:
+                session = _connect(cpus, address)
+            except SystemExit as ended:  # Ray's own handler of SIGTERM, which it installs halfway through its start
+                interrupts.note(int(ended.code or signal.SIGTERM))
+            interrupts.install()
         yield
     finally:
         with interrupts.held_off():

@@ -2,7 +2,8 @@
 
 The copy holds state, configuration, metrics, dataset identity and instructions. Sizes and digests of the copies are
 checked, then a fresh process loads them from where they lie (`trainers.reload`). A digest detects change; it does not
-authenticate. An export of the weights alone is for inference.
+authenticate. An export of the weights alone is for inference. Only checkpoints at the end of a step are exported: what
+lies inside one is half an update, which nothing but the run itself goes on from.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from storage.errors import Damaged
 from storage.history import read_history
 from storage.ledger import decode_segment
 from storage.log import CommitLog, Publish, entry_name
-from storage.manifest import Manifest, decode, manifest_path
+from storage.manifest import Manifest, decode, manifest_path, parse_checkpoint_name
 from storage.objects import LocalObjects
 from storage.sealed import seal, unseal
 from storage.selection import current_lineage, retired
@@ -105,7 +106,8 @@ def _find(run: Path, step: int | None) -> _Source:
     entries = CommitLog(objects, name).read()
     gone = retired(entries)
     line = tuple(publish for publish in current_lineage(entries) or ())
-    wanted = [p for p in line if p.name not in gone and (step is None or p.step == step)]
+    kept = [p for p in line if p.name not in gone and parse_checkpoint_name(p.name)[2] == 0]
+    wanted = [p for p in kept if step is None or p.step == step]
     rejected: list[str] = []
     for publish in wanted:
         try:
@@ -113,9 +115,9 @@ def _find(run: Path, step: int | None) -> _Source:
             return _Source(run, objects, line, publish, manifest, data, tuple(rejected))
         except Damaged as error:
             rejected.append(f"{publish.name}: {error}")
-    kept = ", ".join(str(p.step) for p in reversed(line) if p.name not in gone) or "none"
+    steps = ", ".join(str(p.step) for p in reversed(kept)) or "none"
     what = "no checkpoint of the lineage verifies" if step is None else f"no checkpoint of step {step} verifies"
-    raise ExportFailed(f"{run}: {what} ({'; '.join(rejected) or 'there is none'}); steps that are kept: {kept}")
+    raise ExportFailed(f"{run}: {what} ({'; '.join(rejected) or 'there is none'}); steps that are kept: {steps}")
 
 
 def _verified(objects: LocalObjects, publish: Publish) -> tuple[Manifest, dict[str, bytes]]:

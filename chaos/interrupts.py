@@ -47,6 +47,11 @@ class Interrupts:
         for number, before in self._before.items():
             signal.signal(number, before)
 
+    def note(self, number: int) -> None:
+        """A signal that came while somebody else had the handlers."""
+        if self.signal is None:
+            self.signal = signal.Signals(number)
+
     @contextmanager
     def deferred(self) -> Iterator[None]:
         """What begins in this block is finished; a signal takes effect at its end."""
@@ -65,7 +70,6 @@ class Interrupts:
             self._deferrals -= 1
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        if self.signal is None:
-            self.signal = signal.Signals(number)
+        self.note(number)
         if not self._deferrals:
             raise KeyboardInterrupt

@@ -154,8 +154,6 @@ def _parts(verdict: Mapping[str, Any], choices: Sequence[Choice], folder: Path) 
     if verdict["unseen"]:
         yield Text("What this run could not have seen")
         yield _bulleted(verdict["unseen"])
-    if verdict.get("failure"):
-        yield Text(f"stopped: {verdict['failure']}", style="yellow")
     yield render_end(verdict, folder)
 
 

@@ -44,6 +44,27 @@ def require_unchanged(folder: Path, experiment: Experiment, recorded: Recorded) 
             raise RunChanged(f"{folder}: the dataset in {path} was changed since the run began; {_UNDONE}")
 
 
+def recorded_workload(experiment: Experiment, recorded: str) -> str:
+    """The workload that the run began with, to be imported again: it must be the one that its experiment names.
+
+    Only the folder from which the experiment's relative path is seen is taken from the record. Raises RunChanged.
+    """
+    named = experiment.run.workload
+    place, _, function = named.rpartition(":")
+    place_then, _, function_then = recorded.rpartition(":")
+    if place.endswith(".py"):
+        wanted, found = Path(place).parts, Path(place_then).parts
+        same = function == function_then and Path(place_then).is_absolute() and found[-len(wanted) :] == wanted
+    else:
+        same = named == recorded
+    if not same:
+        raise RunChanged(
+            f"{experiment.source}: names the workload {named}, the run's history {recorded}: one of them is not this "
+            "run's, and nothing of it was imported; start a new run"
+        )
+    return recorded
+
+
 def out_of_reach(faults: tuple[Fault, ...], folder: Path, attempt: int | None) -> list[str]:
     """One sentence for each fault that was planned for an attempt that is over, and has not struck."""
     return [

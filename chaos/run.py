@@ -18,7 +18,7 @@ from chaos.experiment import Experiment, load_experiment
 from chaos.hints import audit_command, resume_command
 from chaos.interrupts import Interrupts
 from chaos.life import Life, Place
-from chaos.resuming import out_of_reach, require_unchanged
+from chaos.resuming import out_of_reach, recorded_workload, require_unchanged
 from chaos.runfacts import placed_workload, run_facts, training_spec
 from chaos.runfolder import EXPERIMENT, VERDICT, Recorded, create, new_run_id, read_recorded
 from chaos.twin import TWIN, TwinEvent, provide_second, provide_twin
@@ -89,6 +89,7 @@ def find_resumable(folder: Path) -> Resumable:
     if experiment.config_digest != recorded.config_digest:
         what = "was changed since the run began; it cannot be resumed"
         raise ExperimentError(Problem(str(file), 0, "", what))
+    recorded_workload(experiment, recorded.workload)
     require_unchanged(folder, experiment, recorded)
     return Resumable(folder, experiment, recorded)
 
@@ -104,7 +105,8 @@ def resume_experiment(found: Resumable, *, notify: Notify = lambda event: None) 
     for sentence in out_of_reach(found.experiment.faults, found.folder, recorded.attempt):
         notify(Log(sentence))
     previous = [each.to_json() for each in recorded.predecessors if not each.alive]
-    spec = training_spec(found.experiment, recorded.run, found.folder, recorded.workload)
+    workload = recorded_workload(found.experiment, recorded.workload)
+    spec = training_spec(found.experiment, recorded.run, found.folder, workload)
     return _conduct(found.experiment, spec, "resumed", {"previous": previous}, notify)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shlex
@@ -90,6 +91,7 @@ def run_facts(experiment: Experiment, run: str, workload: str) -> dict[str, Any]
     return {
         "run": run,
         "workload": workload,
+        "experiment_digest": f"sha256:{hashlib.sha256(experiment.text.encode()).hexdigest()}",
         "config_digest": experiment.config_digest,
         "training_digest": experiment.training_digest,
         "threads_per_rank": experiment.threads_per_rank,

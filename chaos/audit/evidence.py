@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chaos.audit.events import Event, Opened
-from chaos.audit.facts import Fault, Head, PlanSpec, Process, Receipt, RunBegun
+from chaos.audit.facts import DataNamed, Fault, Head, PlanSpec, Process, Receipt, RunBegun
 from chaos.audit.formats import microbatch_of
 
 I64 = npt.NDArray[np.int64]
@@ -237,7 +237,10 @@ class Store:
 
 @dataclass(frozen=True)
 class HistoryFile:
-    """One process's record. chains: of each whole line up to the first that is wrong, which `problem` names."""
+    """One process's record. chains: of each whole line up to the first that is wrong, which `problem` names.
+
+    data: dataset and plan, as often as a supervisor named them.
+    """
 
     name: str
     opened: Opened | None
@@ -246,6 +249,7 @@ class HistoryFile:
     torn: bool
     closed: bool
     problem: str | None = None
+    data: tuple[DataNamed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -280,18 +284,16 @@ class TwinSeen:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Everything that a check may look at. begun: the run's own facts, None if the history lost them.
-
-    twins: none, one, or a second one that tells whether twins are equal at all. folder: the run's, to name it.
-    """
+    """Everything that a check may look at. twins: none, one, or a second one that tells whether twins are equal."""
 
     store: Store
     history: History
-    begun: RunBegun | None
+    begun: RunBegun | None  # None if the history lost them
     plan: PlanSpec | None
     dataset: Dataset
     twins: tuple[TwinSeen, ...] = ()
     folder: str = "RUN"
+    experiment: str | None = None
 
     @property
     def faults(self) -> tuple[Fault, ...]:

@@ -120,6 +120,7 @@ class RunBegun:
     """training_digest: of what determines the numbers. platform: versions and processor. twin: whether one was wanted.
 
     tolerance: how far a loss, a rate or a gradient's norm may be from the twin's, absolute; 0 for not a bit.
+    experiment_digest: of the experiment file's bytes.
     """
 
     run: str
@@ -139,3 +140,4 @@ class RunBegun:
     tolerance: float
     faults: tuple[Fault, ...]
     save_every_microbatches: int | None = None
+    experiment_digest: str | None = None

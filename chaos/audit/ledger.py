@@ -7,20 +7,20 @@ dataset as it is now. What cannot be compared is unknown, never taken as right.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from chaos.audit.coverage import Expected, cover
 from chaos.audit.events import Finished, StepDone
 from chaos.audit.evidence import I64, Evidence, Manifest, Moment, Publish, Segment, SegmentMeta
-from chaos.audit.facts import PlanSpec, RunBegun
+from chaos.audit.facts import RunBegun
 from chaos.audit.findings import Case, Finding, count, microbatches
-from chaos.audit.formats import bulk_digest, canonical, sha256_text
+from chaos.audit.formats import bulk_digest
 from chaos.audit.ledger_prose import Teller
 from chaos.audit.logbook import lineage, unusable
 from chaos.audit.order import disorder, strange_samples
-from chaos.audit.plan import Plan
+from chaos.audit.plan import Plan, plan_fingerprint
 from chaos.audit.told import other_groups
 from chaos.audit.verified import damages, manifest_of
 from chaos.audit.witnesses import events
@@ -53,6 +53,9 @@ def check(evidence: Evidence) -> Finding:
         return case.finding()
     if evidence.begun is None:
         case.unsure.append("the history does not say what the run was")
+        return case.finding()
+    if evidence.begun.global_batch < 1:
+        case.unsure.append(f"the history says that a step has {evidence.begun.global_batch} samples")
         return case.finding()
     line = tuple(reversed(lineage(evidence.store.log.entries)))
     _judge_end(evidence, line, case)
@@ -138,11 +141,6 @@ def _judge_fingerprints(evidence: Evidence, links: Sequence[Link], case: Case) -
         if plan is not None and prints.plan != plan_fingerprint(plan):
             case.wrong.append(f"the plan in the history is not the one of {name}")
             break
-
-
-def plan_fingerprint(plan: PlanSpec) -> str:
-    """As manifests hold it: sha256 of the canonical JSON of format and parameters."""
-    return sha256_text(canonical({"format": "killpoint.plan/1", **asdict(plan)}))
 
 
 def _judge_rows(evidence: Evidence, begun: RunBegun, links: Sequence[Link], case: Case) -> None:

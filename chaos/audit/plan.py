@@ -8,12 +8,14 @@ the round keys of its own window, so that one pass permutes many windows at once
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from chaos.audit.evidence import I64, U64
+from chaos.audit.facts import PlanSpec
+from chaos.audit.formats import canonical, sha256_text
 
 _MASK = (1 << 64) - 1
 _ROUNDS = 6
@@ -148,3 +150,8 @@ class Plan:
     def _short_group(self, epoch: int) -> int:
         """Place of the last group, which may be short, in the epoch's order."""
         return unpermute(self.groups, int(_keys(self.seed, epoch, 1, _words(0))[0]), self.groups - 1)
+
+
+def plan_fingerprint(plan: PlanSpec) -> str:
+    """As manifests hold it: sha256 of the canonical JSON of format and parameters."""
+    return sha256_text(canonical({"format": "killpoint.plan/1", **asdict(plan)}))

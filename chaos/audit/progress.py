@@ -68,12 +68,15 @@ def _known(evidence: Evidence) -> Mapping[_Place, SoFar]:
     for event in events(evidence, StepDone):
         done.setdefault((event.attempt or 0, event.what.rank), {})[event.what.step] = event.what
     found: dict[_Place, SoFar] = {}
+    ranks = {rank for _, rank in done}
     for attempt in sorted(attempts(evidence.store.log.entries)):
         origin = started_from(evidence.store.log.entries, attempt)
-        for rank in {rank for number, rank in done if number == attempt}:
+        for rank in ranks:
             step = 0 if origin is None else origin.step
             so_far = SoFar() if origin is None else found.get((origin.attempt, rank, origin.step))
-            while so_far is not None and step + 1 in done[attempt, rank]:
+            if so_far is not None:
+                found[attempt, rank, step] = so_far  # of a checkpoint inside the first step
+            while so_far is not None and step + 1 in done.get((attempt, rank), ()):
                 step += 1
                 so_far = found[attempt, rank, step] = so_far.after(done[attempt, rank][step])
     return found

@@ -29,9 +29,9 @@ def read_history(folder: Path) -> tuple[History, RunBegun | None, DataNamed | No
     files: dict[str, HistoryFile] = {}
     named: list[DataNamed] = []
     for path in sorted(folder.glob("*.jsonl")):
-        file, data = _file(path)
+        file = _file(path)
         files[file.name] = file
-        named += data
+        named += file.data
     receipts, problems = read_receipts(folder / "receipts")
     begun = [
         event.what for file in files.values() for event in file.events if isinstance(event.what, RunBegun)
@@ -40,12 +40,12 @@ def read_history(folder: Path) -> tuple[History, RunBegun | None, DataNamed | No
     return history, begun[0] if len(begun) == 1 else None, named[0] if named else None
 
 
-def _file(path: Path) -> tuple[HistoryFile, list[DataNamed]]:
+def _file(path: Path) -> HistoryFile:
     try:
         *lines, tail = read_regular(path).split(b"\n")
     except (OSError, FormatError) as error:
         unread = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
-        return HistoryFile(path.name, None, (), (), False, False, unread), []
+        return HistoryFile(path.name, None, (), (), False, False, unread)
     events: list[Event[Any]] = []
     chains: list[str] = []
     named: list[DataNamed] = []
@@ -66,7 +66,7 @@ def _file(path: Path) -> tuple[HistoryFile, list[DataNamed]]:
     closed = whole and bool(events) and isinstance(events[-1].what, Closed)
     if opened is None and problem is None:
         problem = "does not begin with who wrote it"
-    return HistoryFile(path.name, opened, tuple(events), tuple(chains), bool(tail), closed, problem), named
+    return HistoryFile(path.name, opened, tuple(events), tuple(chains), bool(tail), closed, problem, tuple(named))
 
 
 def _line(line: bytes, n: int, previous: str) -> tuple[dict[str, Any], str]:

@@ -54,6 +54,8 @@ def running_best(evidence: Evidence) -> Bests:
         origin = started_from(evidence.store.log.entries, attempt)
         step = 0 if origin is None else origin.step
         best = Best() if origin is None else found.get((origin.attempt, origin.step))
+        if best is not None:
+            found[attempt, step] = best  # of a checkpoint inside the first step
         while best is not None and step + 1 in losses.get(attempt, {}):
             step += 1
             best = found[attempt, step] = best.after(losses[attempt][step], step)

@@ -23,7 +23,7 @@ from chaos.audit.witnesses import events
 
 W = TypeVar("W")
 ID, NAME = 5, "same trajectory"
-_BY_UPDATES = frozenset({"model", "optimizer", "scheduler", "scaler", "progress"})
+_BY_UPDATES = frozenset({"model", "optimizer", "scheduler", "scaler", "progress", "best", "best.buffers"})
 _SAME = ("seed", "ranks", "microbatches", "global_batch", "steps", "training_digest", "platform")
 
 

@@ -14,6 +14,7 @@ from chaos.audit.facts import Fault, Head
 from chaos.audit.failures import unaccounted
 from chaos.audit.findings import Case, Finding
 from chaos.audit.logbook import publications
+from chaos.audit.selfsame import contradictions, lost_facts
 from chaos.audit.told import untold
 from chaos.audit.verified import manifest_of
 from chaos.audit.witnesses import events
@@ -22,7 +23,9 @@ ID, NAME = 10, "no vacuous pass"
 
 
 def check(evidence: Evidence) -> Finding:
-    """Unknown: evidence that is missing or cut, a fault that did not fire or was not seen, a death unaccounted for."""
+    """Invalid: evidence that contradicts itself. Unknown: evidence that is missing or cut, a fault that did not fire or
+    was not seen, a death unaccounted for.
+    """
     case = Case(used=bool(evidence.faults))
     case.unsure += evidence_gaps(evidence)
     for fault in evidence.faults:
@@ -39,6 +42,7 @@ def check(evidence: Evidence) -> Finding:
     for receipt in evidence.history.receipts:
         if evidence.begun is not None and receipt.fault not in planned:
             case.unsure.append(f"there is a receipt of {receipt.fault}, which was not planned")
+    case.wrong += contradictions(evidence)
     case.unsure += unexplained(evidence)
     case.unsure += unaccounted(evidence)
     return case.finding("no fault was planned")
@@ -77,6 +81,7 @@ def evidence_gaps(evidence: Evidence) -> Iterator[str]:
     yield from _cut_heads(evidence)
     yield from _counted(_without_end(evidence))
     yield from untold(evidence)
+    yield from lost_facts(evidence)
 
 
 def _cut_heads(evidence: Evidence) -> Iterator[str]:

@@ -139,8 +139,12 @@ class Simulation:
             "sha256:"
             + files.hashlib.sha256(files.canonical({"format": "killpoint.plan/1", **plan})).hexdigest()
         )
+        experiment = b"run: {workload: w}\n"
+        (self.folder / "experiment.yaml").write_bytes(experiment)
         self.say(
-            self.supervisor, "run", run=RUN, seed=s.seed, config_digest="sha256:c", code_version="1",
+            self.supervisor, "run", run=RUN, seed=s.seed,
+            experiment_digest="sha256:" + files.hashlib.sha256(experiment).hexdigest(),
+            config_digest="sha256:c", code_version="1",
             training_digest="sha256:t", platform={"torch": "2"}, twin=s.twin, tolerance=s.tolerance,
             reproduce="killpoint run", workload="w", ranks=s.ranks, microbatches=s.microbatches,
             global_batch=s.global_batch, steps=s.steps, save_every=s.save_every, keep=s.keep, faults=s.faults,
@@ -160,7 +164,7 @@ class Simulation:
     def fence(self) -> None:
         self.attempt += 1
         owner = {"host": "h", **self.supervisor.who}
-        seq = self.append("fence", config="sha256:c", owner=owner)
+        seq = self.append("fence", config="sha256:t", owner=owner)
         self.say(self.supervisor, "fenced", self.attempt, seq=seq)
 
     def choose(self, reject: int = 0, take: int | None = None, reason: str = "has another digest") -> None:
@@ -427,7 +431,7 @@ class Simulation:
         body = {
             "format": "killpoint.manifest/1", "run": RUN, "name": name, "attempt": self.attempt, "step": step,
             "world": s.ranks, "cursor": step * s.global_batch, "parent": parent["digest"] if parent else None,
-            "fingerprints": {"dataset": self.fingerprint, "plan": self.plan_print, "config": "sha256:c", "code": "d"},
+            "fingerprints": {"dataset": self.fingerprint, "plan": self.plan_print, "config": "sha256:t", "code": "d"},
             "files": listed, "tensors": tensors, "parts": shared_parts, "ranks": ranks, **inside(microbatch),
         }  # fmt: skip
         self.edit("manifest", body)

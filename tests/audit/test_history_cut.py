@@ -228,5 +228,6 @@ def test_a_launcher_that_was_cut_off(tmp_path: Path, judged: Judge, spawned: boo
     sim.train(12)
     sim.cut = True  # type: ignore[attr-defined]
     sim.finish()
-    words = ("history/launcher-h-102-1020.jsonl has no end: the launcher of process 103 was cut off",)
-    judged(sim.folder, 10, "unknown" if spawned else "not_judged", *(words if spawned else ()))
+    cut = "history/launcher-h-102-1020.jsonl has no end: the launcher of process 103 was cut off"
+    gone = "the history of the launcher of process 103 (rank) is missing"
+    judged(sim.folder, 10, "unknown", cut if spawned else gone)

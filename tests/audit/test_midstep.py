@@ -364,3 +364,62 @@ def test_partial_gradients_are_compared_where_the_twin_was_saved_at_the_same_mom
 
     judged(beside_twin(tmp_path, edit), 5, "invalid", "checkpoint s00000004-m0003-a0000: not the twin's gradients of "
            "rank 0")  # fmt: skip
+
+
+# -- what is known through an attempt that ended before it finished an update
+
+
+def twice_inside(tmp_path: Path, edit: Edit = lambda kind, thing: None, **settings: Any) -> Path:
+    """Attempt 1 goes on inside update 4 and is killed inside it too; attempt 2 finishes it."""
+    again = fault(1, 1, "rank", 0, "microbatch.backward", hit=2)
+    sim = killed(simulation(tmp_path, edit, faults=[FAULT, again], **settings), 1)
+    sim.recover()
+    sim.train(4, microbatches=3)
+    sim.kill(again)
+    sim.recover()
+    return to_the_end(sim)
+
+
+@pytest.mark.parametrize("keep_best", [False, True])
+def test_two_kills_inside_one_step(tmp_path: Path, keep_best: bool) -> None:
+    verdict = audit_run(twice_inside(tmp_path, keep_best=keep_best))
+    assert verdict.verdict == "valid", wrong(verdict)
+    assert [(r.restored_step, r.restored_microbatch) for r in verdict.recoveries] == [(4, 1), (4, 3)]
+
+
+@pytest.mark.parametrize(("step", "attempt"), [(4, 1), (6, 2)])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"best_metric": (0.001).hex()}, "the best metric of rank 0 is"),
+        ({"loss_tail": [(0.5).hex()]}, "has the loss 0x1.0000000000000p-1 for step 1, the record 0x1.0000000000000p+0"),
+    ],
+)
+def test_a_progress_is_judged_through_an_attempt_without_an_update(
+    tmp_path: Path, judged: Judge, step: int, attempt: int, changes: dict[str, Any], words: str
+) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "shard" and (thing["step"], thing["attempt"]) == (step, attempt):
+            progress = json.loads(thing["texts"]["progress"])
+            tail = {"loss_tail": changes["loss_tail"] + progress["loss_tail"][1:]} if "loss_tail" in changes else {}
+            thing["texts"]["progress"] = json.dumps({**progress, **changes, **tail})
+
+    judged(twice_inside(tmp_path, edit), 4, "invalid", words)
+
+
+def test_an_abandoned_update_of_which_a_part_was_published_consumed_other_samples(
+    tmp_path: Path, judged: Judge
+) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "step":
+            where = thing["attempt"], thing["rank"], thing["step"]
+            thing["ids"] = "xxh3-128:" + "0" * 32 if where == (0, 1, 5) else thing["ids"]
+
+    sim = simulation(tmp_path, edit)
+    sim.start()
+    sim.train(4, microbatches=3)
+    sim.microbatch = 3
+    sim.train(5, publish=False)
+    sim.kill(FAULT)
+    sim.recover()
+    judged(to_the_end(sim), 3, "invalid", "rank 1 of attempt 0 recorded other samples for step 4 than the plan says")

@@ -131,3 +131,26 @@ def test_standard_output_of_any_language_goes_to_standard_error(capfd: pytest.Ca
 
 def test_the_launchers_command_survives_a_shell() -> None:
     assert launcher.py_executable().split()[1:3] == ["-S", "-E"]
+
+
+@pytest.mark.parametrize("delay_s", [0.3, 0.8, 1.3])
+def test_sigterm_while_ray_starts_is_an_interrupt_in_order(delay_s: float, tmp_path: Path) -> None:
+    """Whenever it comes: Ray puts its own handler in place of ours halfway."""
+    code = (
+        "import os, signal, sys, threading\n"
+        "from chaos.cluster import ray_cluster\n"
+        "from chaos.interrupts import Interrupts\n"
+        "with Interrupts() as interrupts:\n"
+        "    import ray\n"
+        f"    threading.Timer({delay_s}, os.kill, (os.getpid(), signal.SIGTERM)).start()\n"
+        "    try:\n"
+        "        with ray_cluster(2, interrupts):\n"
+        "            threading.Event().wait(60)\n"
+        "    except KeyboardInterrupt:\n"
+        "        print(interrupts.signal.name)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "SIGTERM\n"), done.stderr

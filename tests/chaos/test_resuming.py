@@ -13,7 +13,7 @@ import pytest
 from chaos.errors import RunChanged
 from chaos.experiment import Experiment, parse_experiment
 from chaos.receipts import receipt_for, write_receipt
-from chaos.resuming import out_of_reach
+from chaos.resuming import out_of_reach, recorded_workload
 from chaos.run import find_resumable, resume_experiment
 from chaos.runfacts import placed_workload, run_facts
 from chaos.runfolder import create
@@ -90,6 +90,47 @@ def test_what_has_changed_is_refused_and_nothing_is_touched(
     with pytest.raises(RunChanged, match=words):
         find_resumable(folder)
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("named", "recorded", "same"),
+    [
+        ("tiny", "tiny", True),
+        ("tiny", "/elsewhere/evil.py:build", False),
+        ("tiny", "bytelm", False),
+        ("a.b:build", "a.b:build", True),
+        ("a.b:build", "a.c:build", False),
+        ("mine.py:build", "/some/where/mine.py:build", True),
+        ("mine.py:build", "/some/where/evil.py:build", False),
+        ("mine.py:build", "/some/where/not-mine.py:build", False),
+        ("mine.py:build", "/some/where/mine.py:other", False),
+        ("mine.py:build", "mine.py:build", False),
+        ("mine.py:build", "tiny", False),
+        ("below/mine.py:build", "/some/below/mine.py:build", True),
+        ("below/mine.py:build", "/some/mine.py:build", False),
+        ("../mine.py:build", "/some/where/../mine.py:build", True),
+        ("/abs/mine.py:build", "/abs/mine.py:build", True),
+        ("/abs/mine.py:build", "/other/abs/mine.py:build", False),
+    ],
+)
+def test_the_history_names_the_experiments_workload(named: str, recorded: str, same: bool) -> None:
+    experiment = parse_experiment(TEXT.replace("mine.py:build", named))
+    if same:
+        assert recorded_workload(experiment, recorded) == recorded
+    else:
+        with pytest.raises(RunChanged, match="names the workload"):
+            recorded_workload(experiment, recorded)
+
+
+def test_a_workload_that_only_the_history_names_is_not_imported(experiment: Experiment, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    create(folder, experiment)
+    history = History.open(folder / "history", "supervisor", "run-1")
+    history.record("run", **run_facts(experiment, "run-1", f"{tmp_path}/evil.py:build"))
+    history.close()
+    words = r"experiment\.yaml: names the workload mine.py:build, the run's history .*evil\.py"
+    with pytest.raises(RunChanged, match=words):
+        find_resumable(folder)
 
 
 def test_a_source_that_is_gone_is_named(folder: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -81,6 +82,7 @@ def test_a_run_from_folder_to_verdict(experiment: Experiment, tmp_path: Path) ->
     assert (folder / "history" / "gates" / "f0.held").is_fifo()
     assert [event["event"] for event in events(folder)] == ["opened", "run", "finished", "closed"]
     recorded = events(folder)[1]
+    assert recorded["experiment_digest"] == f"sha256:{hashlib.sha256(TEXT.encode()).hexdigest()}"
     assert recorded["reproduce"] == f"killpoint run {tmp_path}/e.yaml --seed 5"
     assert recorded["faults"] == [fault.to_json() for fault in experiment.faults]
     assert (recorded["config_digest"], recorded["training_digest"]) == (

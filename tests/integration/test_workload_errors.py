@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from run_kit import events, explain, kill
+from run_kit import TINY, events, explain, kill
 
 from chaos.experiment import parse_experiment
+from chaos.passages import recorded_passages
 from chaos.run import Outcome, run_experiment
 from trainers.events import DeathDetected
 
@@ -79,3 +80,12 @@ def test_planned_exceptions_in_the_users_code_are_recovered_from(cluster: str, t
     details = [e["detail"] for e in events(outcome.folder, "supervisor", "detected") if e["how"] == "raised"]
     assert len(details) == 3
     assert all(detail.startswith(f"InjectedFault: injected fault f{n}") for n, detail in enumerate(details))
+
+
+def test_what_a_standby_passes_is_counted(cluster: str, tmp_path: Path) -> None:
+    text = yaml.safe_dump({"run": {**TINY, "steps": 400, "save_every": 100, "twin": False}})
+    outcome = run_experiment(parse_experiment(text, tmp_path / "e.yaml"), tmp_path / "run", record_passages=True)
+    assert outcome.failure is None
+    counts = {(count.point, count.role): count.hits for count in recorded_passages(outcome.folder)}
+    assert counts["standby.warm", "standby"] == 1
+    assert counts["step.end", "rank"] == 400

@@ -289,7 +289,7 @@ def test_deaths_without_end_are_given_up(run: Run) -> None:
         if point == "reduce.after":
             raise Died
 
-    with pytest.raises(GaveUp, match=r"after 3 attempts.*actor_died"):
+    with pytest.raises(GaveUp, match=r"after 3 attempts.*actor died"):
         run.life(strike)
     assert len(run.entries(Fence)) == 3
 

@@ -111,7 +111,7 @@ def test_what_a_call_raised_is_told_with_its_cause(scene: Scene) -> None:
     (lost,) = scene.failure.lost
     assert lost.error is cause
     assert lost.detail == "StateError: does not fit"
-    assert "rank 1: raised" in str(scene.failure)
+    assert "rank 1 raised" in str(scene.failure)
 
 
 @pytest.mark.parametrize("end", [Outcome(False, 2, "a peer was lost"), raised(Interrupted("a peer was lost"))])
@@ -206,5 +206,5 @@ def test_a_single_result_raises_its_own_error_or_says_who_is_gone(scene: Scene) 
     assert result_of(Ref(0.0, 7), process) == 7
     with pytest.raises(StateError, match="odd"):
         result_of(Ref(0.0, raised(StateError("odd"))), process)
-    with pytest.raises(AttemptFailed, match="rank 1: actor_died"):
+    with pytest.raises(AttemptFailed, match="rank 1 actor died"):
         result_of(Ref(0.0, ActorDiedError()), process)
