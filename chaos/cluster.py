@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -58,13 +59,16 @@ def ray_cluster(cpus: int, interrupts: Interrupts) -> Iterator[None]:
         _require_listener(address)
     others = psutil.Process().children()
     with interrupts.deferred():
-        _connect(cpus, address)
+        interrupts.ignore_hangups()
+        session = _connect(cpus, address)
         interrupts.install()
     try:
         yield
     finally:
         with interrupts.held_off():
             _disconnect(others)
+            if session is not None:
+                shutil.rmtree(session, ignore_errors=True)  # logs and sockets, some megabytes a run
 
 
 @contextmanager
@@ -96,7 +100,8 @@ def _require_listener(address: str) -> None:
         raise RayUnreachable(f"no Ray at RAY_ADDRESS={address}: {error.strerror or error}") from error
 
 
-def _connect(cpus: int, address: str | None) -> None:
+def _connect(cpus: int, address: str | None) -> str | None:
+    """The folder of the session, if it was started here. Raises RayUnreachable."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns about its own plans
     import ray
@@ -104,7 +109,7 @@ def _connect(cpus: int, address: str | None) -> None:
     local: dict[str, Any] = {"num_cpus": max(cpus, os.cpu_count() or 1), "include_dashboard": False}
     silence_worker_deaths()
     try:
-        ray.init(
+        context: Any = ray.init(
             address=address or "local",
             log_to_driver=False,
             logging_level=logging.ERROR,
@@ -114,6 +119,7 @@ def _connect(cpus: int, address: str | None) -> None:
         where = f"at RAY_ADDRESS={address}" if address else "on this machine"
         text = str(error).strip().splitlines() or [type(error).__name__]
         raise RayUnreachable(f"no Ray {where}: {text[0]}") from error
+    return None if address else str(context.address_info["session_dir"])
 
 
 def silence_worker_deaths() -> None:

@@ -254,7 +254,7 @@ def _group_of(launcher: int) -> int | None:
 
 def main(descriptor: int, preload: Sequence[str]) -> None:
     """The server's process, and then each child's."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # meant for the starter, with which it ends
     gc.disable()
     interpreter = Interpreter.before_preloading()

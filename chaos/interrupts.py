@@ -31,10 +31,17 @@ class Interrupts:
         """Takes the handlers, again if need be: `ray.init` puts its own in their place."""
         if threading.current_thread() is threading.main_thread():
             for number in _WATCHED:
-                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                ignored = signal.getsignal(number) == signal.SIG_IGN and number not in self._before
+                if ignored and number == signal.SIGHUP:
                     continue  # `nohup` asked for it
                 before = signal.signal(number, self._note)
                 self._before.setdefault(number, before)
+
+    def ignore_hangups(self) -> None:
+        """Until `install`: processes started meanwhile ignore SIGHUP. A terminal that closes sends it to them too, and
+        they are needed for an end in order."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def __exit__(self, *_exc: object) -> None:
         for number, before in self._before.items():

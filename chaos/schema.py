@@ -27,7 +27,7 @@ class RunSettings(_Model):
     config: dict[str, Scalar] = Field(default_factory=dict)
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 7
     ranks: Count = 2
-    global_batch: Count = 32
+    global_batch: Count = 16
     microbatches: Count = 4
     steps: Count = 60
     save_every: Count = 7

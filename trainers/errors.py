@@ -55,9 +55,9 @@ class FingerprintMismatch(TrainingError):
 
 
 class NonFinite(TrainingError):
-    """A loss or gradient is not finite, and the run's policy is to stop. `found` says where and what."""
+    """A loss or gradient is not finite, and the run's policy is to stop. `found`, if known, says where."""
 
-    def __init__(self, message: str, found: NonFiniteFound) -> None:
+    def __init__(self, message: str, found: NonFiniteFound | None = None) -> None:
         super().__init__(message, found)
         self.found = found
 

@@ -241,7 +241,7 @@ class Supervisor:
             self._detected(each)
         self._points("recover.detected")
         if fatal := next((each.error for each in lost.values() if isinstance(each.error, _FATAL)), None):
-            if isinstance(fatal, errors.NonFinite):
+            if isinstance(fatal, errors.NonFinite) and fatal.found is not None:
                 self._telling.non_finite([fatal.found])
                 await_survivors(failure, lost, self._spec.survivor_deadline_s)  # they stop for the same reason
             raise fatal

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chaos.labs.pipeline_ray import InputBench, Moment
 
 _STREAM_BEHIND = 4  # batches beside the deepest queue
-_CONTROL_BATCHES = 6
+_CONTROL_BATCHES = 4
 
 
 class StageTooShort(ChaosError):

@@ -47,8 +47,15 @@ with Interrupts() as interrupts:
             pass
         kept = signal.getsignal(signal.SIGTERM) == before
         cpus = ray.cluster_resources()["CPU"]
-        started = [child.pid for child in psutil.Process().children(recursive=True)]
-print(json.dumps({"pid": pid, "cpus": cpus, "handler_kept": kept, "started": started}))
+        children = psutil.Process().children(recursive=True)
+        started = [child.pid for child in children]
+        session = ray._private.worker._global_node.get_session_dir_path()
+        for child in children:
+            child.send_signal(signal.SIGHUP)  # as a terminal that closes does
+        after = ray.get(ray.remote(Worker).options(runtime_env=environment).remote().pid.remote(), timeout=60)
+        there = os.path.isdir(session)
+print(json.dumps({"pid": pid, "cpus": cpus, "handler_kept": kept, "started": started, "after": after,
+                  "sessions": [there, os.path.isdir(session)]}))
 """
 
 
@@ -62,6 +69,8 @@ def test_ray_with_a_launcher_is_silent_and_leaves_nothing(tmp_path: Path) -> Non
     assert result["cpus"] >= 5
     assert result["handler_kept"]
     assert len(result["started"]) > 3
+    assert result["after"] not in (0, result["pid"])
+    assert result["sessions"] == [True, False]
     assert [pid for pid in result["started"] if psutil.pid_exists(pid)] == []
     bodies = [
         json.loads(line)["body"]

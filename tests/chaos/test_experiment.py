@@ -16,6 +16,7 @@ from chaos.experiment import Experiment, default_text, load_experiment, parse_ex
 from chaos.faults import Fault, FaultKind, Gate
 from chaos.points import Role
 from chaos.rules import BUILT_IN_WORKLOADS
+from chaos.schema import RunSettings
 
 BASE = """\
 run:
@@ -356,3 +357,8 @@ def test_any_text_is_an_experiment_or_an_experiment_error(text: str) -> None:
 def test_any_yaml_value_is_an_experiment_or_an_experiment_error(value: object) -> None:
     problems = complaint(yaml.safe_dump(value, allow_unicode=True))
     assert problems is None or problems.startswith("e.yaml")
+
+
+def test_the_defaults_are_those_of_the_default_experiment() -> None:
+    given = load_experiment(None).settings.run.model_dump(exclude_unset=True, exclude={"workload", "config"})
+    assert given == {name: RunSettings.model_fields[name].default for name in given}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -250,6 +251,22 @@ def test_deferred_interrupts_come_at_the_end_of_the_block() -> None:
         reached.append("after")
     assert reached == ["inside"]
     assert interrupts.signal is signal.SIGINT
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_hang_up_is_an_interrupt_unless_it_was_ignored_before(ignored: bool) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with Interrupts() as interrupts:
+            interrupts.ignore_hangups()
+            signal.raise_signal(signal.SIGHUP)
+            interrupts.install()
+            with pytest.raises(KeyboardInterrupt) if not ignored else contextlib.nullcontext():
+                signal.raise_signal(signal.SIGHUP)
+        assert interrupts.signal is (None if ignored else signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is (signal.SIG_IGN if ignored else signal.SIG_DFL)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(("workload", "stem"), [

@@ -12,13 +12,13 @@ from chaos.labs.pipeline_measure import Stated, measure
 
 
 def test_the_real_pipeline_is_measured_beside_the_model(cluster: str) -> None:
-    stated = Stated.of(120_000, 0, 7, 180_000, 4, depths=(0, 2), workers=(1,), tolerance=0.4)
+    stated = Stated.of(100_000, 0, 7, 140_000, 4, depths=(0, 2), workers=(1,), tolerance=0.4)
     told: list[str] = []
     measured = measure(stated, told.append)
     serial, pipelined = measured.by_depth
     assert measured.passed, measured.to_json()
-    assert serial.measured.wait_ms > 120 > 60 > pipelined.measured.wait_ms  # the queue hides the preparation
-    assert pipelined.measured.interval_ms >= 180  # and does not beat training
+    assert serial.measured.wait_ms > 2 * pipelined.measured.wait_ms  # the queue hides the preparation
+    assert pipelined.measured.interval_ms >= 140  # and does not beat training
     for depth in measured.by_depth:
         assert [record["batch"] for record in depth.records] == [0, 1, 2, 3]
         assert depth.most_bytes_in_flight == depth.measured.most_in_flight * measured.batch_bytes

@@ -36,8 +36,8 @@ def to_report(manifest: Manifest, rank: int) -> SaveReport:
     name = sorted(manifest.tensors)[rank]  # of the two replicated tensors each rank has written one
     own = manifest.ranks[rank]
     return SaveReport(
-        manifest.attempt, manifest.step, rank, files, {name: manifest.tensors[name]}, dict(own.tensors), "{}",
-        dict(own.parts), own.history, 500 + manifest.step,
+        manifest.attempt, manifest.step, rank, files, {name: manifest.tensors[name]}, dict(own.tensors),
+        {"optimizer": "{}"}, dict(own.parts), own.history, 500 + manifest.step,
     )  # fmt: skip
 
 

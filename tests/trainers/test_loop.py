@@ -236,12 +236,16 @@ def test_the_rate_that_is_recorded_is_the_one_that_was_used(tmp_path: Path, fold
 
 
 def _spoilt(loss: float) -> Callable[[nn.Module, Batch], torch.Tensor]:
-    """The loss function, with `loss` for one sample of the second step."""
+    """The loss function, times `loss` in one microbatch of the second step."""
+    return _changed_once(lambda losses: losses * loss)
+
+
+def _changed_once(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[nn.Module, Batch], torch.Tensor]:
     seen = itertools.count()
 
     def spoil(model: nn.Module, batch: Batch) -> torch.Tensor:
         losses = squared_error(model, batch)
-        return losses * loss if next(seen) == 2 else losses
+        return change(losses) if next(seen) == 2 else losses
 
     return spoil
 
@@ -250,7 +254,7 @@ def _spoilt(loss: float) -> Callable[[nn.Module, Batch], torch.Tensor]:
 def test_a_loss_that_is_not_finite_stops_before_it_does_harm(tmp_path: Path, folder: Path, loss: float) -> None:
     made = linear(folder)
     rig = Rig(tmp_path, Workload(made.model, made.optimizer, _spoilt(loss), folder, made.scheduler), Share(0, 1, B, 2))
-    with pytest.raises(NonFinite, match="the loss of step 1 is"):
+    with pytest.raises(NonFinite, match=f"step 2: the loss is {loss}; stopping by the run's policy"):
         train(rig.run)
     assert all(bool(torch.isfinite(p).all()) for p in made.model.parameters())
     assert rig.run.progress.step == 1
@@ -258,8 +262,9 @@ def test_a_loss_that_is_not_finite_stops_before_it_does_harm(tmp_path: Path, fol
 
 def test_a_step_that_the_scaler_skips_is_still_a_step(tmp_path: Path, folder: Path) -> None:
     made = linear(folder, scaler=torch.amp.GradScaler("cpu", init_scale=4.0))
+    overflow = _changed_once(lambda losses: losses + torch.sqrt(losses * 0))  # a finite loss, a gradient that is not
     rig = Rig(
-        tmp_path, Workload(made.model, made.optimizer, _spoilt(math.inf), folder, made.scheduler, made.scaler),
+        tmp_path, Workload(made.model, made.optimizer, overflow, folder, made.scheduler, made.scaler),
         Share(0, 1, B, 2), save_every=1,
     )  # fmt: skip
     kept: list[list[torch.Tensor]] = []
