@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from chaos.diff.read_run import Side, read_run
 from chaos.diff.reference import Reference
 from chaos.diff.tensors import Checkpoint, PartDifference, load, names, part_differences
 from chaos.diff.trace import TRACE_FILE, Trace, TraceError
+from storage.errors import Damaged, Unavailable
 
 SAME, DIFFERENT, UNKNOWN = "no difference", "different", "could not compare"
 EXIT_STATUS = {SAME: 0, DIFFERENT: 1, UNKNOWN: 2}
@@ -152,8 +154,9 @@ def _divergence(reference: Reference, a: Trace, b: Trace, divergence: Divergence
 
 
 def _difference(difference: Difference) -> dict[str, Any]:
-    return {"part": str(difference.part), "ranks": list(difference.ranks), "detail": difference.detail,
-            "magnitude": difference.magnitude, "relative": difference.relative}  # fmt: skip
+    sizes = {name: value if value is not None and math.isfinite(value) else None  # JSON has no infinities
+             for name, value in (("magnitude", difference.magnitude), ("relative", difference.relative))}  # fmt: skip
+    return {"part": str(difference.part), "ranks": list(difference.ranks), "detail": difference.detail, **sizes}
 
 
 def _finding(finding: Finding) -> list[dict[str, str]]:
@@ -165,28 +168,42 @@ def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, list[str
 
 
 def _magnitude(a: Side, b: Side, comparison: Comparison) -> dict[str, Any] | None:
-    """From the first checkpoint at or after the difference whose shards both runs still hold; None without one."""
-    first = comparison.first
+    """From the first checkpoint, at or after the difference, that differs and whose shards both runs still hold.
+
+    None if both hold none of one moment; without parts if those that both hold are equal.
+    """
+    first, found = comparison.first, None
     if first is None or a.folder is None or b.folder is None:
         return None
-    pairs = _common(a.folder / "store", b.folder / "store", first)
-    for mine, theirs in pairs:
-        x, y = load(a.folder / "store", mine), load(b.folder / "store", theirs)
+    restored = {s.checkpoint for s in b.trace.starts if s.attempt == first.attempt} if first.side == "B" else set()
+    for mine, theirs in _common(a.folder / "store", b.folder / "store", first, restored):
+        try:
+            x, y = load(a.folder / "store", mine), load(b.folder / "store", theirs)
+        except (Damaged, Unavailable):  # it is the audit's to say so; the difference is found without it
+            continue
         if x.whole and y.whole:
             parts = [_part(part) for part in part_differences(x, y)]
-            return {"step": x.manifest.step, "a": mine, "b": theirs, "parts": parts}
-    return None
+            found = {"step": x.manifest.step, "a": mine, "b": theirs, "parts": parts}
+            if parts:
+                break
+    return found
 
 
-def _common(a: Path, b: Path, first: Divergence) -> list[tuple[str, str]]:
-    """Names of checkpoints of one moment in both stores, from the difference on; of an attempt that can show it."""
-    mine, theirs = ([m for name in names(store) if (m := _NAME.fullmatch(name))] for store in (a, b))
+def _common(a: Path, b: Path, first: Divergence, restored: Collection[str | None]) -> list[tuple[str, str]]:
+    """Names of checkpoints of one moment in both stores, from the difference on, that can show it.
+
+    These are what the attempt restored, and what it and later ones saved.
+    """
+    try:
+        mine, theirs = ([m for name in names(store) if (m := _NAME.fullmatch(name))] for store in (a, b))
+    except Unavailable:  # only the history was kept
+        return []
     return [
         (x.string, y.string)
         for y in theirs
         for x in mine
         if x["moment"] == y["moment"] and int(y["step"]) >= first.step
-        and (first.side != "B" or int(y["attempt"]) >= first.attempt)
+        and (first.side != "B" or int(y["attempt"]) >= first.attempt or y.string in restored)
     ]
 
 

@@ -85,6 +85,13 @@ def test_what_a_scaler_skipped_on_both_sides_may_be_infinite() -> None:
     assert {d.part for d in compare(both, one).divergences[0].differences} == {"loss", "gradient norm", "skipped"}
 
 
+def test_what_both_skipped_must_still_be_the_same() -> None:
+    a, b = (changed(A, 2, gradient_norm=text, skipped=True) for text in (INF, NAN))
+    assert only(compare(a, b)) == (2, "gradient norm")
+    (difference,) = compare(a, b).divergences[0].differences
+    assert (difference.finite, difference.magnitude) == (False, None)
+
+
 def test_nan_in_a_value_of_both_sides() -> None:
     both = changed(A, 2, values={"model/w": (NAN, 1.0.hex())})
     assert only(compare(both, both)) == (2, "model/w")

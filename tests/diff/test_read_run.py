@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,23 @@ def test_a_difference_in_any_attempt_is_found(tmp_path: Path, attempt: int) -> N
     first = result.report["first"]
     assert (first["attempt"], first["step"], first["where"]) == (attempt, 5 + attempt, "update")
     assert [d["part"] for d in first["differences"]] == ["loss"]
+
+
+@pytest.mark.parametrize("lost", ["shard", "store"])
+def test_without_a_store_that_can_be_read_the_difference_is_found_but_not_its_size(tmp_path: Path, lost: str) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "step" and thing["step"] == 12:
+            thing["state"] = {**thing["state"], "model": "x"}
+
+    a, b = clean(tmp_path / "a"), clean(tmp_path / "b", edit)
+    assert diff(str(a), str(b)).report["magnitude"]["step"] == 12
+    if lost == "store":
+        shutil.rmtree(b / "store")
+    else:
+        for path in (b / "store" / "shards").iterdir():
+            path.write_bytes(path.read_bytes()[:-1])
+    result = diff(str(a), str(b))
+    assert (result.exit_status, result.report["first"]["step"], result.report["magnitude"]) == (1, 12, None)
 
 
 def test_samples_that_were_prefetched_and_not_applied_are_named(tmp_path: Path) -> None:
