@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from shlex import quote
 from typing import TypeVar
 
 from chaos.audit.events import Closed, Event, Restored, StepDone
@@ -44,7 +45,8 @@ def check(evidence: Evidence) -> Finding:
         return case.finding()
     if not evidence.twins:
         if begun.twin:
-            case.unsure.append("the twin is missing: train it with `killpoint run --resume`, or run with `twin: false`")
+            how = f"killpoint run --resume {quote(evidence.folder)}"
+            case.unsure.append(f"the twin is missing: train it with `{how}`, or run with `twin: false`")
         return case.finding("the run was not to be compared with a twin")
     case.used = True
     for twin in evidence.twins:

@@ -568,6 +568,18 @@ F0 = fault(
 F1 = fault(1, 1, "committer", None, "publish.before", hit=2)
 
 
+def one_kill(folder: Path, edit: Edit = _nothing, **settings: Any) -> Simulation:
+    """A rank is killed after step 5; the run finishes."""
+    sim = Simulation(folder, Settings(faults=[F0], **settings), edit)
+    sim.start()
+    sim.train(5)
+    sim.kill(F0)
+    sim.recover()
+    sim.train(sim.set.steps)
+    sim.finish()
+    return sim
+
+
 def two_kills(folder: Path, edit: Edit = _nothing, **settings: Any) -> Simulation:
     """A rank is killed after step 5, the committer while the save of step 8 is in flight; the run finishes."""
     sim = Simulation(folder, Settings(faults=[F0, F1], **settings), edit)

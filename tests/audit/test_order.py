@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from audit_files import bodies, rechain
 from judging import Judge
-from simulated_run import F0, Settings, Simulation, two_kills
+from simulated_run import F0, Settings, Simulation, one_kill, two_kills
 
 from chaos.audit import audit_run
 
@@ -91,14 +91,7 @@ def after_the_last_save(tmp_path: Path, attempt: int, change: Callable[[dict[str
         if kind == "event" and (thing["event"], thing["attempt"], thing.get("step")) == ("step", attempt, 5):
             change(thing)
 
-    sim = Simulation(tmp_path / "run", Settings(faults=[F0]), edit)
-    sim.start()
-    sim.train(5)
-    sim.kill(F0)
-    sim.recover()
-    sim.train(12)
-    sim.finish()
-    return sim
+    return one_kill(tmp_path / "run", edit)
 
 
 def test_samples_of_an_abandoned_step_are_those_of_the_plan(tmp_path: Path, judged: Judge) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from audit_files import bodies, rechain
 from judging import Judge
-from simulated_run import F0, Edit, Settings, Simulation, fault, two_kills
+from simulated_run import Edit, Settings, Simulation, fault, one_kill, two_kills
 
 from chaos.audit import audit_run
 
@@ -153,11 +153,5 @@ def test_a_launcher_that_closes_without_having_seen_the_end(tmp_path: Path, judg
         if kind == "event" and (thing["event"], thing.get("pid")) == ("exited", 103):
             thing["drop"] = True
 
-    sim = Simulation(tmp_path / "run", Settings(faults=[F0]), edit)
-    sim.start()
-    sim.train(5)
-    sim.kill(F0)
-    sim.recover()
-    sim.train(12)
-    sim.finish()
+    sim = one_kill(tmp_path / "run", edit)
     judged(sim.folder, 10, "unknown", "is closed, and does not say how process 103 ended")

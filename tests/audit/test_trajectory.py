@@ -54,7 +54,7 @@ def test_a_run_that_equals_its_twin_is_valid(tmp_path: Path, judged: Judge) -> N
 
 def test_without_a_wanted_twin_nothing_is_known(tmp_path: Path, judged: Judge) -> None:
     two_kills(tmp_path / "run", twin=True)
-    judged(tmp_path / "run", 5, "unknown", "the twin is missing")
+    judged(tmp_path / "run", 5, "unknown", "the twin is missing", f"--resume {tmp_path / 'run'}")
 
 
 def test_where_none_was_wanted_nothing_is_judged(tmp_path: Path, judged: Judge) -> None:
