@@ -67,6 +67,10 @@ class Served:
         except ProcessLookupError:
             return
 
+    def fileno(self) -> int:
+        """Readable when it has ended, or the fork server has."""
+        return self.connection.fileno()
+
     def wait(self) -> int | None:
         """The wait status; None if the fork server was gone before it could see the end."""
         try:

@@ -1,9 +1,9 @@
-"""The witness of one worker process: sees how the process ended, and records it.
+"""The parent of one worker process: sees how the process ended, and has it recorded (`witness.py`).
 
-Owns the observed half of invariant 10. Ray starts it in place of the interpreter (`py_executable`) as
-`python -S -E launcher.py ARGS…`; it runs `python ARGS…` and ends with the same status. The process is its child, and
-it waits for it with its own `waitpid`; or, where KILLPOINT_FORKSERVER names one, a child of the fork server, which
-passes the status of its own `waitpid` on. Standard library only, and what is slow happens beside the child's start.
+Serves invariant 10. Ray starts it in place of the interpreter (`py_executable`) as `python -S -E launcher.py ARGS…`;
+it runs `python ARGS…` and ends with the same status. The process is its child, and it waits for it with its own
+`waitpid`; or, where KILLPOINT_FORKSERVER names one, a child of the fork server, which passes the status of its own
+`waitpid` on. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from chaos.forkclient import Served
-    from storage.history import History
+    from chaos.witness import Witness
 
-HISTORY_ENV = "KILLPOINT_HISTORY"
-RUN_ENV = "KILLPOINT_RUN"
 LAUNCHER_ENV = "KILLPOINT_LAUNCHER"  # the launcher's pid, for its worker: the parent may be the fork server
 _FORKSERVER_ENV = "KILLPOINT_FORKSERVER"
 _BLOCKED = (signal.SIGTERM, signal.SIGINT)
@@ -42,6 +40,7 @@ class Forked:
         self.pid = os.fork()
         if self.pid == 0:
             _become_child(launcher, mask)
+        self._descriptor = os.pidfd_open(self.pid)
 
     @property
     def ticks(self) -> int | None:
@@ -57,6 +56,10 @@ class Forked:
         """Sends a signal. Not after `wait`: from then on the pid may be another process's."""
         os.kill(self.pid, number)
 
+    def fileno(self) -> int:
+        """A pidfd: readable when it has ended."""
+        return self._descriptor
+
     def wait(self) -> int | None:
         """The wait status."""
         return os.waitpid(self.pid, 0)[1]
@@ -64,14 +67,17 @@ class Forked:
 
 def main() -> int:
     """Starts the worker, records its life, returns the exit status to end with."""
+    from chaos.witness import Witness
+
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     os.environ[LAUNCHER_ENV] = str(os.getpid())
+    witness = Witness()
     child = _ask_fork_server(before) or Forked(before)
     _leave_process_group()
     child.release()
     _forward_sigterm_to(child)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return _watch(child)
+    return _watch(child, witness)
 
 
 def _ask_fork_server(mask: set[int | signal.Signals]) -> Served | None:
@@ -122,48 +128,19 @@ def _forward_sigterm_to(child: Forked | Served) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _watch(child: Forked | Served) -> int:
-    ticks = child.ticks
-    history = _open_history(child.pid, ticks)
+def _watch(child: Forked | Served, witness: Witness) -> int:
+    from chaos.witness import complain
+
+    witness.attend(child)
     status = child.wait()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if status is None:
-        _complain(child.pid, "the fork server was gone first")
+        complain(child.pid, "the fork server was gone first")
         return 1
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if killed_by is None else None
-    if history is not None:
-        _record_exit(history, child.pid, ticks, killed_by, code)
+    witness.ended(child, killed_by, code)
     return 128 + killed_by if killed_by is not None else os.WEXITSTATUS(status)
-
-
-def _open_history(child: int, ticks: int | None) -> History | None:
-    """None if it cannot be written: the worker works on, and what was not seen makes the verdict unknown."""
-    try:
-        from pathlib import Path
-
-        from storage.history import History
-
-        history = History.open(Path(os.environ[HISTORY_ENV]), "launcher", os.environ[RUN_ENV])
-        history.record("spawned", pid=child, start_ticks=ticks)
-        return history
-    except Exception as error:
-        _complain(child, repr(error))
-        return None
-
-
-def _record_exit(
-    history: History, child: int, ticks: int | None, killed_by: int | None, code: int | None
-) -> None:
-    try:
-        history.record("exited", pid=child, start_ticks=ticks, signal=killed_by, code=code)
-        history.close()
-    except Exception as error:
-        _complain(child, repr(error))
-
-
-def _complain(child: int, why: str) -> None:
-    print(f"killpoint launcher: the end of process {child} goes unrecorded: {why}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ Serves invariant 10: what was planned is recorded before anything can happen.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from chaos.cluster import owns_ray, ray_cluster, stdout_on_stderr
 from chaos.controller import Controller
@@ -29,17 +29,25 @@ from trainers.errors import TrainingError
 from trainers.events import AttemptStarted, Event, Log
 from trainers.spec import TrainingSpec
 
+if TYPE_CHECKING:
+    from trainers.pool import Pool
+
 Notify: TypeAlias = Callable[[Event], None]
 _HELPERS = 2  # CPUs beside ranks and standbys: Ray Data's tasks
 
 
 class Place:
-    """Where lives are led, one after another: a fork server and Ray, started by the first, ended by `close`."""
+    """Where lives are led, one after another: a fork server, Ray and a pool of processes, started by the first one.
 
-    def __init__(self, interrupts: Interrupts) -> None:
-        self.interrupts = interrupts
+    reuse: a life takes up processes of the one before. Each is built anew from the run's seed as after any restart,
+    but what a workload keeps outside of it, in its modules, is then shared; so twins are trained without.
+    """
+
+    def __init__(self, interrupts: Interrupts, reuse: bool = False) -> None:
+        self.interrupts, self.reuse = interrupts, reuse
         self._stack = ExitStack()
         self._environment: dict[str, str] | None = None
+        self._pools: dict[bool, Pool] = {}
 
     def enter(self, cpus: int, fork_workers: bool) -> dict[str, str]:
         """Starts what is not there yet; the variables that workers need. Raises RayUnreachable."""
@@ -47,7 +55,33 @@ class Place:
             environment = _fork_server(fork_workers, self._stack)
             self._stack.enter_context(ray_cluster(cpus, self.interrupts))
             self._environment = environment
-        return self._environment
+        return self._environment if fork_workers else {FORKSERVER_ENV: ""}
+
+    @contextmanager
+    def lent(self, interrupts: Interrupts) -> Iterator[Place]:
+        """To one command, which has its own interrupts."""
+        mine, self.interrupts = self.interrupts, interrupts
+        try:
+            yield self
+        finally:
+            self.interrupts = mine
+
+    @contextmanager
+    def pool(self, cpus: int, fork_workers: bool, reuse: bool) -> Iterator[Pool]:
+        """Where a life takes its processes from: the place's own pool, or one that ends with the life."""
+        environment = self.enter(cpus, fork_workers)
+        from trainers.pool import Pool  # imports Ray
+
+        if reuse and fork_workers not in self._pools:
+            self._pools[fork_workers] = kept = Pool(py_executable(), environment)
+            self._stack.callback(kept.close)
+        pool = self._pools[fork_workers] if reuse else Pool(py_executable(), environment)
+        try:
+            yield pool
+        finally:
+            if not reuse:
+                with self.interrupts.held_off():
+                    pool.close()
 
     def __enter__(self) -> Place:
         self._stack.enter_context(stdout_on_stderr())
@@ -61,10 +95,11 @@ class Life:
     """Trains one run until its target or the supervisor's end."""
 
     def __init__(
-        self, experiment: Experiment, spec: TrainingSpec, place: Place, notify: Notify, record: bool = False
-    ) -> None:
+        self, experiment: Experiment, spec: TrainingSpec, place: Place, notify: Notify, record: bool = False,
+        reuse: bool = False,
+    ) -> None:  # fmt: skip
         self._experiment, self._spec, self._watcher, self._record = experiment, spec, notify, record
-        self._place, self._interrupts = place, place.interrupts
+        self._place, self._interrupts, self._reuse = place, place.interrupts, reuse
         self._attempt: int | None = None
 
     @property
@@ -105,7 +140,8 @@ class Life:
 
     def _supervise(self, history: History, stack: ExitStack) -> None:
         spec, faults = self._spec, self._experiment.faults
-        environment = self._place.enter(spec.ranks + spec.standbys + _HELPERS, self._experiment.run.fork_workers)
+        cpus, fork_workers = spec.ranks + spec.standbys + _HELPERS, self._experiment.run.fork_workers
+        pool = stack.enter_context(self._place.pool(cpus, fork_workers, self._reuse))
         from trainers.supervisor import Supervisor  # imports torch
 
         deadline_s = self._experiment.gate_deadline_s
@@ -119,9 +155,8 @@ class Life:
             self._notify(event)
 
         supervisor = Supervisor(
-            spec, points=striker, notify=notify, history=history, py_executable=py_executable(),
-            environment=environment,
-        )  # fmt: skip
+            spec, points=striker, notify=notify, history=history, pool=pool, reuse=self._reuse
+        )
         stack.callback(self._end, supervisor.close, striker)
         stack.enter_context(controller)
         supervisor.run()

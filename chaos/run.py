@@ -50,10 +50,12 @@ def run_experiment(
     *,
     notify: Notify = lambda event: None,
     record_passages: bool = False,
+    place: Place | None = None,
 ) -> Outcome:
     """Runs the experiment in the new folder `output` and judges it.
 
-    `record_passages`: nothing strikes, and every process counts what it passes.
+    `record_passages`: nothing strikes, and every process counts what it passes. `place`: where the run takes place,
+    among others, if not in a place of its own.
     Raises ExperimentError, OutputExists, CannotCreate, DeviceMissing before anything starts; later failures are in the
     outcome.
     """
@@ -66,7 +68,7 @@ def run_experiment(
     run, workload = new_run_id(experiment), placed_workload(experiment)
     spec = training_spec(experiment, run, folder, workload)
     facts = run_facts(experiment, run, workload)
-    return _conduct(experiment, spec, "run", facts, notify, record_passages)
+    return _conduct(experiment, spec, "run", facts, notify, record_passages, place)
 
 
 @dataclass(frozen=True)
@@ -123,17 +125,17 @@ def judge(folder: Path, failure: str | None) -> Mapping[str, Any]:
 
 def _conduct(
     experiment: Experiment, spec: TrainingSpec, event: str, facts: Mapping[str, Any], notify: Notify,
-    record: bool = False,
+    record: bool = False, place: Place | None = None,
 ) -> Outcome:  # fmt: skip
     """Trains, provides the twin, judges."""
     folder = spec.folder
     notify(Log(f"starting; the run is in {folder}"))
     with Interrupts() as interrupts:
-        with Place(interrupts) as place:
-            life = Life(experiment, spec, place, notify, record)
+        with Place(interrupts) if place is None else place.lent(interrupts) as where:
+            life = Life(experiment, spec, where, notify, record, where.reuse)
             failure = life.lead(event, facts)
             if failure is None and experiment.run.twin and not record:
-                _compare(experiment, folder, place, notify)
+                _compare(experiment, folder, where, notify)
         with interrupts.held_off():
             verdict = judge(folder, failure)
             _write(folder / VERDICT, verdict)

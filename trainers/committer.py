@@ -14,7 +14,7 @@ from pathlib import Path
 
 from storage.commit import commit_checkpoint
 from storage.errors import Fenced
-from storage.history import Head, History
+from storage.history import History
 from storage.log import CommitLog, Parent
 from storage.manifest import FileRecord, Fingerprints, Manifest, RankRecord, checkpoint_name
 from storage.objects import LocalObjects
@@ -23,7 +23,8 @@ from trainers.errors import Interrupted
 from trainers.parts import REPLICATED, part_digests
 from trainers.points import KillPoints
 from trainers.reports import CommitterSetup, Member, SaveReport
-from trainers.worker import member_of
+from trainers.witness import watched
+from trainers.worker import end_duty, member_of
 
 _Moment = tuple[int, int, int]  # attempt, step, microbatch
 
@@ -40,22 +41,34 @@ class _Pending:
 class Committer:
     """Runs as a Ray actor with several threads: each rank's report waits in one until the checkpoint is published."""
 
-    def __init__(self, setup: CommitterSetup, points: KillPoints) -> None:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._committing = threading.Lock()
+
+    def enlist(self, setup: CommitterSetup, points: KillPoints) -> Member:
+        """Serves this run from now on, in its process."""
+        self.serve(setup, points)
+        return member_of(self._history)
+
+    def serve(self, setup: CommitterSetup, points: KillPoints) -> None:
+        """Commits for this run from now on."""
         self._setup, self._points = setup, points
         folder = Path(setup.folder)
+        watched(folder / "history", setup.run)
         self._history = History.open(folder / "history", "committer", setup.run)
         self._objects = LocalObjects(folder / "store")
         self._log = CommitLog(self._objects, setup.run, points)
-        self._lock = threading.Lock()
-        self._committing = threading.Lock()
         self._attempt = -1
         self._parent: str | None = None
         self._fingerprints: Fingerprints | None = None
         self._pending: dict[_Moment, _Pending] = {}
         self._verified: set[str] = set()
 
-    def member(self) -> Member:
-        return member_of(self._history)
+    def discharge(self) -> bool:
+        """Serves no run any more. False if a commit is still under way."""
+        idle = not self._pending and not self._committing.locked()
+        end_duty(self._points, self._history)
+        return idle
 
     def hold(self) -> None:
         """Never returns: its failing tells the supervisor at once that this process is gone."""
@@ -159,7 +172,7 @@ class Committer:
         except Fenced as error:
             self._note("fenced_off", attempt, name="", detail=str(error))
 
-    def close(self) -> Head:
+    def close(self) -> None:
         """Ends the history; the process is killed afterwards."""
         self._points.flush()
-        return self._history.close()
+        self._history.close()

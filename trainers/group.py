@@ -1,113 +1,69 @@
-"""The processes of a run on Ray: ranks, standbys and committer, gang-scheduled in one placement group.
+"""The processes of one run: ranks, standbys and committer, gang-scheduled (`pool.py`).
 
 Ranks and standbys each hold a bundle, so a standby takes a dead rank's place at once and its replacement is started
-in the freed bundle. All actors are detached: they outlive a supervisor that is killed, and whoever resumes the run
-ends them first. Ray Data's tasks use CPUs outside the placement group.
+in the freed bundle.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.placement_group import placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from storage.history import Head, History
+from storage.history import History
 from storage.process import is_alive, is_stopped
-from trainers.committer import Committer
-from trainers.errors import GaveUp
 from trainers.events import DeathObserved, Event, RankPlaced
 from trainers.points import KillPoints
+from trainers.pool import Pool, Process, Trade
 from trainers.processes import Exit, exit_of, kill_member
-from trainers.reports import CommitterSetup, Member
+from trainers.reports import Member
 from trainers.spec import TrainingSpec
-from trainers.worker import GROUPS, Worker
 
 _KILL_S = 5.0
 _EXIT_RECORD_S = 1.0
-
-
-@dataclass(eq=False)
-class Process:
-    """One actor. `member` and `hold` are known once it has started; `warm` is pending while a standby warms up."""
-
-    actor: Any
-    bundle: int | None
-    role: str
-    rank: int | None = None
-    member: Member | None = None
-    hold: Any = None
-    starting: Any = None
-    warm: Any = None
-
-    def known(self) -> Member:
-        """Waits until the process has started. Raises RayError if it never does."""
-        if self.member is None:
-            self.member = ray.get(self.starting)
-        return self.member
+_CLOSE_S = 1.0
+_DISCHARGE_S = 20.0  # of a standby that is being started, or warms up
 
 
 class Group:
-    """Starts, places, replaces and ends the run's processes. Every process that it started, it ends in `close`."""
+    """Places, replaces and ends the run's processes. Every process that it took, it ends or gives back in `close`."""
 
     def __init__(
-        self, spec: TrainingSpec, points: KillPoints, notify: Callable[[Event], None], history: History,
-        py_executable: str | None, environment: Mapping[str, str] | None = None,
+        self, spec: TrainingSpec, points: KillPoints, notify: Callable[[Event], None], history: History, pool: Pool
     ) -> None:
-        self._spec, self._points, self._notify, self._history = spec, points, notify, history
-        self.namespace = f"killpoint-{spec.run}"
-        self._owner = f"{history.process.pid}-{history.process.start_ticks}"
-        variables = {"KILLPOINT_HISTORY": str(spec.folder / "history"), "KILLPOINT_RUN": spec.run,
-                     "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
-                     **(environment or {})}
-        self._environment: dict[str, Any] = {"env_vars": variables}
-        if py_executable is not None:
-            self._environment["py_executable"] = py_executable
-        self._placement: Any = None
-        self._started = 0
+        self._spec, self._points, self._notify, self._history, self._pool = spec, points, notify, history, pool
         self._all: list[Process] = []
         self._left: list[Process] = []
-        self._free: list[int] = []
+        self._introduced: set[Process] = set()
+        self._missing = 0
         self.ranks: dict[int, Process] = {}
         self.standbys: list[Process] = []
         self.committer: Process | None = None
 
     def start(self) -> None:
-        """Reserves the bundles and starts every worker. Raises GaveUp if the cluster is too small."""
+        """Every worker of the run, started or taken from the pool. Raises GaveUp if the cluster is too small."""
         spec = self._spec
         total = ray.cluster_resources()  # type: ignore[no-untyped-call]
         gpus = total.get("GPU", 0) >= spec.ranks
         spare = spec.standbys if not gpus or total.get("GPU", 0) >= spec.ranks + spec.standbys else 0
-        self._bundle = {"CPU": 1.0, "GPU": 1.0} if gpus else {"CPU": 1.0}
-        count = spec.ranks + spare
-        self._placement = placement_group(
-            [self._bundle] * count, strategy="PACK", lifetime="detached", name=f"{self.namespace}-{self._owner}"
-        )
-        if not self._placement.wait(spec.recovery_deadline_s):
-            raise GaveUp(
-                f"the Ray cluster cannot place {count} workers of {self._bundle} at once (it has "
-                f"{total.get('CPU', 0):g} CPUs, some perhaps in use): free some, or lower ranks or standbys"
-            )
+        bundle = {"CPU": 1.0, "GPU": 1.0} if gpus else {"CPU": 1.0}
+        self._history.record("pool", namespace=self._pool.namespace)
+        self._pool.reserve(bundle, spec.ranks + spare, spec.recovery_deadline_s)
         for rank in range(spec.ranks):
-            self.ranks[rank] = self._worker(rank)
+            self.ranks[rank] = self._worker()
             self.ranks[rank].rank = rank
-        self.standbys = [self._worker(spec.ranks + number) for number in range(spare)]
+        self.standbys = [self._worker() for _ in range(spare)]
         self.start_committer()
         for process in self.ranks.values():
             process.actor.load_libraries.remote()
         self.warm_standbys()
 
     def start_committer(self) -> Process:
-        """A new committer process; the one before, if any, is dead or left behind the fence."""
-        spec = self._spec
-        setup = CommitterSetup(spec.run, str(spec.folder), spec.ranks, spec.global_batch, spec.keep)
-        options = {"max_concurrency": 2 * spec.ranks + 8}
-        self.committer = self._create(ray.remote(Committer), (setup, self._points), None, "committer", options)
+        """Another committer process; the one before, if any, is dead or left behind the fence."""
+        self.committer = self._pool.committer(self._spec, self._points)
+        self._all.append(self.committer)
         return self.committer
 
     def warm_standbys(self) -> None:
@@ -116,32 +72,18 @@ class Group:
             if standby.warm is None:
                 standby.warm = standby.actor.warm.remote()
 
-    def _worker(self, bundle: int) -> Process:
-        strategy = PlacementGroupSchedulingStrategy(self._placement, placement_group_bundle_index=bundle)
-        options = {"scheduling_strategy": strategy, "num_gpus": self._bundle.get("GPU", 0)}
-        kind = ray.remote(concurrency_groups=GROUPS)(Worker)  # type: ignore[call-overload]
-        return self._create(kind, (self._spec, self._points), bundle, "standby", options)
-
-    def _create(
-        self, kind: Any, args: tuple[Any, ...], bundle: int | None, role: str, options: dict[str, Any]
-    ) -> Process:
-        self._started += 1
-        actor: Any = kind.options(
-            name=f"{role}-{self._owner}-{self._started}", namespace=self.namespace, lifetime="detached", max_restarts=0,
-            num_cpus=0 if bundle is None else 1, runtime_env=self._environment, **options,
-        ).remote(*args)
-        process = Process(actor, bundle, role)
-        process.starting, process.hold = actor.member.remote(), actor.hold.remote()
+    def _worker(self) -> Process:
+        process = self._pool.worker(self._spec, self._points)
         self._all.append(process)
         return process
 
     def introduce(self, process: Process, role: str, rank: int | None, attempt: int) -> Member:
         """Waits for the process to be up and records who it is, once; notes its place in this attempt."""
-        first = process.member is None
         member = process.known()
         own = member.process
         who: dict[str, Any] = {"pid": own.pid, "start_ticks": own.start_ticks, "host": own.host}
-        if first:
+        if process not in self._introduced:
+            self._introduced.add(process)
             self._history.record("process", attempt, role=role, rank=rank, history=member.history, **who)
         self._history.record("assigned", attempt, role=role, rank=rank, pid=own.pid)
         process.role, process.rank = role, rank
@@ -155,18 +97,23 @@ class Group:
             self.standbys.remove(lost)
         if rank is None or lost.bundle is None:
             return
-        self._free.append(lost.bundle)
+        self._pool.lost(lost)
+        self._missing += 1
         if not self.standbys:
-            self.standbys.append(self._worker(self._free.pop()))
+            self._start_standby()
         standby = self._best_standby()
         self.standbys.remove(standby)
         self.ranks[rank] = standby
 
     def refill(self) -> None:
         """Starts standbys in the free bundles. Called once training is back: starting one costs seconds of a core."""
-        while self._free:
-            self.standbys.append(self._worker(self._free.pop()))
+        while self._missing:
+            self._start_standby()
         self.warm_standbys()
+
+    def _start_standby(self) -> None:
+        self.standbys.append(self._worker())
+        self._missing -= 1
 
     def _best_standby(self) -> Process:
         warming = [s.warm for s in self.standbys if s.warm is not None]
@@ -214,30 +161,34 @@ class Group:
         self._notify(DeathObserved(member.process.pid, member.process.start_ticks, seen.signal))
         return seen
 
-    def close(self) -> list[Head]:
-        """Ends every process that was started, gives the bundles back. Returns the heads of the ended histories."""
-        closing = [(p, p.actor.close.remote()) for p in self._living()]
-        heads: list[Head] = []
-        for _process, ref in closing:
+    def close(self, trade: Trade | None = None) -> None:
+        """Ends every process of the run. `trade`: those that are in good order are given back to the pool instead.
+
+        Give it only if the run has finished, so that nothing of it goes on in them.
+        """
+        leaving = [(p, p.actor.close.remote() if trade is None else p.actor.discharge.remote())
+                   for p in self._living(0.0 if trade is None else _DISCHARGE_S)]  # fmt: skip
+        for process, ref in leaving:
             try:
-                heads.append(ray.get(ref, timeout=1.0))
+                fit = ray.get(ref, timeout=_CLOSE_S if trade is None else _DISCHARGE_S)
             except RayError:  # dead, stopped or hung: its history ends where it ends
                 continue
+            if trade is not None and fit:
+                self._all.remove(process)
+                self._pool.give_back(process, trade)
         for process in self._all:
             if process.member is None:
                 ray.kill(process.actor, no_restart=True)
             elif not self._is_here(process.member) or is_alive(process.member.process):
                 self.end(process, "the run is over", None)
-        if self._placement is not None:
-            remove_placement_group(self._placement)
-        self._all, self._placement = [], None
-        return heads
+            self._pool.lost(process)
+        self._all = []
 
-    def _living(self) -> Iterator[Process]:
+    def _living(self, patience_s: float) -> Iterator[Process]:
         for process in self._all:
             if process in self._left or self.is_stopped(process):
                 continue
-            if process.member is None and ray.wait([process.starting], timeout=0)[0]:
+            if process not in self._introduced and ray.wait([process.starting], timeout=patience_s)[0]:
                 try:
                     self.introduce(process, process.role, process.rank, -1)
                 except RayError:

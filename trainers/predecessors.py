@@ -12,7 +12,7 @@ from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
 from storage.errors import StorageError
-from storage.history import History, read_history
+from storage.history import History, HistoryLine, read_history
 from storage.process import ProcessId, is_alive
 from trainers.processes import kill_here
 from trainers.spec import TrainingSpec
@@ -20,13 +20,27 @@ from trainers.spec import TrainingSpec
 _KILL_S = 5.0
 
 
-def end_predecessors(spec: TrainingSpec, namespace: str, history: History) -> None:
+def end_predecessors(spec: TrainingSpec, own_namespace: str, history: History) -> None:
     """Kills this run's workers of earlier supervisors on this host for certain, and elsewhere through Ray."""
-    for process in _recorded(spec, history):
-        if process.host == history.process.host and is_alive(process):
-            history.record("killing", pid=process.pid, start_ticks=process.start_ticks, signal=9,
-                           why="left by an earlier supervisor")
-            kill_here(process, _KILL_S)
+    namespaces: set[str] = set()
+    for line in _recorded(spec, history):
+        if line.event == "pool":
+            namespaces.add(line.body["namespace"])
+        elif line.event == "process" and line.body["role"] != "supervisor":
+            _end_here(ProcessId(line.body["host"], line.body["pid"], line.body["start_ticks"]), history)
+    for namespace in namespaces - {own_namespace}:
+        _end_in_ray(namespace)
+
+
+def _end_here(process: ProcessId, history: History) -> None:
+    if process.host == history.process.host and is_alive(process):
+        history.record("killing", pid=process.pid, start_ticks=process.start_ticks, signal=9,
+                       why="left by an earlier supervisor")
+        kill_here(process, _KILL_S)
+
+
+def _end_in_ray(namespace: str) -> None:
+    """What Ray still has of a pool, on whatever node, and the room that it holds."""
     for actor in list_named_actors(all_namespaces=True):
         if actor["namespace"] == namespace:
             try:
@@ -39,15 +53,12 @@ def end_predecessors(spec: TrainingSpec, namespace: str, history: History) -> No
             remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(key))))
 
 
-def _recorded(spec: TrainingSpec, history: History) -> Iterator[ProcessId]:
-    """Workers and committers that earlier supervisors named; supervisors themselves are left alone."""
+def _recorded(spec: TrainingSpec, history: History) -> Iterator[HistoryLine]:
+    """What earlier supervisors of the run have said, as far as it can be read."""
     for path in sorted((spec.folder / "history").glob("supervisor-*.jsonl")):
         if path.name == history.name:
             continue
         try:
-            lines = read_history(path).lines
+            yield from read_history(path).lines
         except StorageError:
             continue
-        for line in lines:
-            if line.event == "process" and line.body["role"] != "supervisor":
-                yield ProcessId(line.body["host"], line.body["pid"], line.body["start_ticks"])

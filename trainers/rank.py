@@ -71,6 +71,7 @@ class Rank:
         self._stop = threading.Event()
         self._assignment: Assignment | None = None
         self._pipeline: Pipeline | None = None
+        self._ending: Pipeline | None = None
         self._loaded: Loaded | None = None
         self._staging: Staging | None = None
         self._saver: Saver | None = None
@@ -95,10 +96,16 @@ class Rank:
         """The workload's sources, as far as they have been imported."""
         return code_files(self._spec.workload)
 
-    def warm(self) -> None:
-        """Does once what is slow the first time, see `warming`."""
-        warm(self._spec, self.survey(), self.device)
+    def warm(self, *, again: bool = False) -> None:
+        """Does what is slow the first time, see `warming`; `again`: has been done in this process before."""
+        if not again:
+            warm(self._spec, self.survey(), self.device)
         self._points("standby.warm")
+
+    def rest(self) -> bool:
+        """Whether nothing of what this rank has started goes on: neither its input nor a save."""
+        saver, last = self._saver, self._ending
+        return (saver is None or saver.abandon(_ABANDON_S)) and (last is None or last.ended(_ABANDON_S))
 
     def open_store(self) -> tuple[str, int]:
         """The rendezvous store of the next group, in this process; replaces the last one."""
@@ -278,7 +285,7 @@ class Rank:
         reducer.leave_group()
         if self._pipeline is not None:
             self._pipeline.close()
-            self._pipeline = None
+            self._ending, self._pipeline = self._pipeline, None
 
     def _share(self, rank: int) -> Share:
         return Share(rank, self._spec.ranks, self._spec.global_batch, self._spec.microbatches)

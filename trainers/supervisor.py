@@ -7,7 +7,7 @@ supervisor decides nothing that the commit log does not decide: fenced off by an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -30,8 +30,9 @@ from trainers.events import (
     Finished,
     TrainingStarted,
 )
-from trainers.group import Group, Process
+from trainers.group import Group
 from trainers.points import KillPoints
+from trainers.pool import Pool, Process, Trade
 from trainers.predecessors import end_predecessors
 from trainers.reports import Heartbeat, Vote
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
@@ -48,16 +49,19 @@ class Supervisor:
 
     def __init__(
         self, spec: TrainingSpec, *, points: KillPoints, notify: Callable[[Event], None], history: History,
-        py_executable: str | None, environment: Mapping[str, str] | None = None,
+        pool: Pool, reuse: bool = False,
     ) -> None:
+        """reuse: processes that end the run in good order go back to the pool."""
         self._spec, self._points, self._notify, self._history = spec, points, notify, history
         self._objects = LocalObjects(spec.folder / "store")
         self._log = CommitLog(self._objects, spec.run, points)
-        self._group = Group(spec, points, notify, history, py_executable, environment)
+        self._pool, self._reuse = pool, reuse
+        self._group = Group(spec, points, notify, history, pool)
         self._attempt = 0
         self._survey: Survey | None = None
         self._telling = Telling(self._log, notify)
         self._first_step = self._known = 0
+        self._finished = False
 
     def run(self) -> None:
         """Trains, recovering from every failure. Raises GaveUp, Fenced and the workload's own errors."""
@@ -79,15 +83,16 @@ class Supervisor:
         return fences[-1].attempt if fences and fences[-1].owner != self._history.process else None
 
     def close(self) -> None:
-        """Ends every process that was started. Idempotent; the history stays open for its owner."""
-        self._group.close()
+        """Ends the run's processes, or gives them back. Idempotent; the history stays open for its owner."""
+        whole = self._reuse and self._finished
+        self._group.close(Trade.of(self._spec, self._survey) if whole and self._survey is not None else None)
 
     def _run(self) -> None:
         spec, own = self._spec, self._history.process
         self._points.enter(0, "supervisor", None, self._history)
         self._history.record("process", None, role="supervisor", rank=None, pid=own.pid, start_ticks=own.start_ticks,
                              host=own.host, history=self._history.name)
-        end_predecessors(spec, self._group.namespace, self._history)
+        end_predecessors(spec, self._pool.namespace, self._history)
         self._group.start()
         before: list[BaseException | None] = []
         for number in range(spec.max_attempts):
@@ -226,6 +231,7 @@ class Supervisor:
             self._telling.non_finite(outcome.findings)
         self._telling.published()
         self._history.record("finished", attempt, step=self._spec.steps)
+        self._finished = True
         self._notify(Finished(self._spec.steps))
 
     def _on_beat(self, process: Process, beat: Heartbeat) -> None:

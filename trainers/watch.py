@@ -17,7 +17,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from storage.history import History
 from trainers.blame import described
 from trainers.errors import Interrupted, WorkloadRaised
-from trainers.group import Process
+from trainers.pool import Process
 from trainers.reports import WAITS_FOR_INPUT, Heartbeat, Outcome
 
 _POLL_S = 0.1

@@ -9,27 +9,39 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from storage.errors import StorageError
-from storage.history import Head, History, history_name
+from storage.history import History, history_name
 from storage.process import ProcessId, current_process, start_ticks
 from trainers.blame import blamed
-from trainers.errors import Interrupted, TrainingError
+from trainers.errors import Interrupted, StateError, TrainingError
 from trainers.points import KillPoints, PointRaised
 from trainers.reports import WAITS_FOR_INPUT, Heartbeat, Member, Outcome, SaveReport, Vote
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
+from trainers.witness import released, watched
 
 if TYPE_CHECKING:
     from trainers.rank import Rank
 
 _ORPHAN_S = 60.0
+_IDLE_S = 600.0  # of a process that serves no run: nobody asks after it
 _ORPHAN_CHECK_S = 5.0
 GROUPS = {"control": 4, "hold": 1}
 _OWN = (TrainingError, StorageError, PointRaised, RayError)  # everything else that training raises is the workload's
+
+
+@dataclass(frozen=True)
+class Duty:
+    """The run that a process serves."""
+
+    spec: TrainingSpec
+    points: KillPoints
+    history: History
 
 
 def member_of(history: History) -> Member:
@@ -40,27 +52,46 @@ def member_of(history: History) -> Member:
 
 
 class Worker:
-    """A process that is a standby until `prepare` gives it a rank."""
+    """A process that serves no run until `enlist`, and is a standby until `prepare` gives it a rank."""
 
-    def __init__(self, spec: TrainingSpec, points: KillPoints) -> None:
-        self._spec, self._points = spec, points
-        self._history = History.open(spec.folder / "history", "worker", spec.run)
-        points.enter(-1, "standby", None, self._history)
+    def __init__(self) -> None:
+        self._duty: Duty | None = None
         self._rank_or_none: Rank | None = None
+        self._warm = False
         self._last_heard = time.monotonic()
         threading.Thread(target=self._end_when_orphaned, name="orphan", daemon=True).start()
+
+    def enlist(self, spec: TrainingSpec, points: KillPoints) -> Member:
+        """Serves this run from now on."""
+        self._last_heard = time.monotonic()
+        watched(spec.folder / "history", spec.run)
+        history = History.open(spec.folder / "history", "worker", spec.run)
+        self._duty = Duty(spec, points, history)
+        points.enter(-1, "standby", None, history)
+        return member_of(history)
+
+    def discharge(self) -> bool:
+        """Serves no run any more. False if something of it may still go on in this process: it cannot serve another."""
+        rank, duty = self._rank_or_none, self._here()
+        fit = rank is None or rank.rest()
+        self._rank_or_none = self._duty = None
+        end_duty(duty.points, duty.history)
+        self._last_heard = time.monotonic()
+        return fit
+
+    def _here(self) -> Duty:
+        if self._duty is None:
+            raise StateError("this process serves no run: enlist() comes first")
+        return self._duty
 
     @property
     def _rank(self) -> Rank:
         if self._rank_or_none is None:
             from trainers.rank import Rank
 
-            self._rank_or_none = Rank(self._spec, self._history, self._points)
+            duty = self._here()
+            self._rank_or_none = Rank(duty.spec, duty.history, duty.points)
         return self._rank_or_none
-
-    @ray.method(concurrency_group="control")
-    def member(self) -> Member:
-        return member_of(self._history)
 
     @ray.method(concurrency_group="hold")
     def hold(self) -> None:
@@ -69,12 +100,12 @@ class Worker:
     @ray.method(concurrency_group="control")
     def ping(self, clock: int) -> Heartbeat:
         self._last_heard = time.monotonic()
-        self._history.witness(clock)
-        rank = self._rank_or_none
+        history, rank = self._here().history, self._rank_or_none
+        history.witness(clock)
         if rank is None:
-            return Heartbeat(0, "idle", 0, None, self._history.clock)
+            return Heartbeat(0, "idle", 0, None, history.clock)
         phase = WAITS_FOR_INPUT if rank.waits_for_input else rank.phase
-        return Heartbeat(rank.ticks, phase, rank.step, rank.loss, self._history.clock, rank.take_findings())
+        return Heartbeat(rank.ticks, phase, rank.step, rank.loss, history.clock, rank.take_findings())
 
     @ray.method(concurrency_group="control")
     def interrupt(self, attempt: int) -> None:
@@ -93,7 +124,9 @@ class Worker:
         return self._rank.survey()
 
     def warm(self) -> None:
-        self._rank.warm()
+        """What is slow the first time, once in this process's life."""
+        self._rank.warm(again=self._warm)
+        self._warm = True
 
     def prepare(self, assignment: Assignment, candidate: Candidate | None) -> Vote:
         return self._rank.prepare(assignment, candidate)
@@ -104,20 +137,31 @@ class Worker:
     def train(self, clock: int, committer: Any) -> Outcome:
         rank = self._rank
         with blamed(rank.code_files, lambda: rank.step, _OWN):
-            return rank.train(clock, _reporter(committer))
+            outcome = rank.train(clock, _reporter(committer))
+        self._warm = True
+        return outcome
 
     @ray.method(concurrency_group="control")
-    def close(self) -> Head:
+    def close(self) -> None:
         """Ends the history; the process is killed afterwards."""
-        self._points.flush()
-        return self._history.close()
+        duty = self._here()
+        duty.points.flush()
+        duty.history.close()
 
     def _end_when_orphaned(self) -> None:
-        while time.monotonic() - self._last_heard < _ORPHAN_S:
+        while time.monotonic() - self._last_heard < (_ORPHAN_S if self._duty is not None else _IDLE_S):
             time.sleep(_ORPHAN_CHECK_S)
-        self._history.record("orphaned", silent_s=_ORPHAN_S)
-        self._history.close()
+        if self._duty is not None:
+            self._duty.history.record("orphaned", silent_s=_ORPHAN_S)
+            self._duty.history.close()
         os._exit(0)
+
+
+def end_duty(points: KillPoints, history: History) -> None:
+    """Of a process that lives on: its part in the run is over, and the launcher no longer watches it for the run."""
+    points.flush()
+    history.close()
+    released()
 
 
 def _reporter(committer: Any) -> Any:

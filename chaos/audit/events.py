@@ -108,6 +108,14 @@ class Spawned:
 
 
 @dataclass(frozen=True)
+class Released:
+    """By the launcher: the process lives on, and no longer serves the run."""
+
+    pid: int
+    start_ticks: int | None
+
+
+@dataclass(frozen=True)
 class Fenced:
     seq: int
 
@@ -260,7 +268,7 @@ _WORKER = {
     "save_staged": SaveStaged,
 }
 _COMMITTER = {"published": Published, "retired": Retired, "quarantined": Quarantined}
-_LAUNCHER = {"spawned": Spawned, "exited": Exited}
+_LAUNCHER = {"spawned": Spawned, "exited": Exited, "released": Released}
 _EVERY = {"opened": Opened, "closed": Closed}
 _Kinds: TypeAlias = Mapping[str, type[Any]]
 KINDS: Mapping[str, _Kinds] = {

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import pairwise
 
-from chaos.audit.events import ExitConfirmed, Exited, ProcessNamed, Spawned
+from chaos.audit.events import ExitConfirmed, Exited, ProcessNamed, Released, Spawned
 from chaos.audit.evidence import Evidence, Fingerprints, HistoryFile, Publish
 from chaos.audit.facts import DataNamed, RunBegun
 from chaos.audit.findings import listed
@@ -44,6 +44,7 @@ def lost_facts(evidence: Evidence) -> Iterator[str]:
         if event.what.role != "supervisor" and event.what.pid not in spawned:
             yield f"the history of the launcher of process {event.what.pid} ({event.what.role}) is missing"
     ended = {event.what.pid for kind in (Exited, ExitConfirmed) for event in events(evidence, kind)}
+    ended |= {event.what.pid for event in events(evidence, Released)}
     for file in evidence.history.files.values():
         if file.closed and (open_ := _spawned(file) - ended):
             yield f"history/{file.name} is closed, and does not say how process {min(open_)} ended"

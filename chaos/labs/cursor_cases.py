@@ -22,6 +22,7 @@ from chaos.interrupts import Interrupts
 from chaos.labs.cursor_ledger import Applied, Update, events, read_applied
 from chaos.life import Place
 from chaos.run import Notify, run_experiment
+from chaos.runfolder import STORE
 
 GLOBAL_BATCH, MICROBATCHES = 8, 4
 APPLIED, PREFETCHED, STEPS = 10, 3, 16
@@ -171,7 +172,8 @@ _Run = tuple[Path, Mapping[str, Any]]
 
 def _run(output: Path, name: str, seed: int, notify: Notify) -> _Run:
     file = output / f"{name}.yaml"
-    file.write_text(yaml.safe_dump(_experiment(CURSOR_ERRORS[name], seed), sort_keys=False), encoding="utf-8")
+    described = _experiment(CURSOR_ERRORS[name], seed, (output / name).resolve() / STORE / "log")
+    file.write_text(yaml.safe_dump(described, sort_keys=False), encoding="utf-8")
     outcome = run_experiment(load_experiment(file), output / name, notify=notify)
     if outcome.failure is not None:
         raise CaseFailed(f"{outcome.folder}: the run did not reach its end: {outcome.failure}")
@@ -180,9 +182,9 @@ def _run(output: Path, name: str, seed: int, notify: Notify) -> _Run:
     return outcome.folder, outcome.verdict
 
 
-def _experiment(cursor_error: int, seed: int) -> dict[str, Any]:
+def _experiment(cursor_error: int, seed: int, log: Path) -> dict[str, Any]:
     struck = APPLIED * MICROBATCHES + STRUCK_MICROBATCH + 1
-    config = {"rows": _ROWS, "publish": APPLIED, "at_pass": struck, "cursor_error": cursor_error}
+    config = {"rows": _ROWS, "log": str(log), "publish": APPLIED, "at_pass": struck, "cursor_error": cursor_error}
     return {
         "run": {
             "workload": "chaos.labs.cursor_trainer:build", "config": config, "seed": seed, "ranks": 1,

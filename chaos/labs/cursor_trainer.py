@@ -8,7 +8,6 @@ planted in the processes that build this workload, and in no other.
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import torch
 
 import trainers.rank
-from chaos.launcher import HISTORY_ENV
 from storage.sealed import unseal
 from trainers.errors import WorkloadError
 from trainers.pipeline import Pipeline
@@ -28,21 +26,21 @@ _DEADLINE_S, _POLL_S = 5.0, 0.002
 
 
 def build(config: Config) -> Workload:
-    """Keys: rows; publish and at_pass: forward pass `at_pass` of a life ends when the checkpoint of step `publish` is
-    published, so that a kill right behind it finds it so; cursor_error, in batches."""
+    """Keys: rows; log, of the run; publish and at_pass: forward pass `at_pass` of a life ends when the checkpoint of
+    step `publish` is published, so that a kill right behind it finds it so; cursor_error, in batches."""
     error = int(config.get("cursor_error", 0))
     if error:
         _plant(error)
     workload = tiny.build({"rows": config["rows"]})
-    waits = _WaitsForCheckpoint(int(config["publish"]), int(config["at_pass"]))
+    waits = _WaitsForCheckpoint(Path(config["log"]), int(config["publish"]), int(config["at_pass"]))
     return Workload(workload.model, workload.optimizer, waits.loss, workload.dataset, workload.scheduler)
 
 
 class _WaitsForCheckpoint:
     """The loss of `tiny`. In one pass it waits until the run's log has the checkpoint that the kill is to find."""
 
-    def __init__(self, publish: int, at_pass: int) -> None:
-        self._log = Path(os.environ[HISTORY_ENV]).parent / "store" / "log"
+    def __init__(self, log: Path, publish: int, at_pass: int) -> None:
+        self._log = log
         self._publish, self._at_pass = publish, at_pass
         self._passes = 0
 

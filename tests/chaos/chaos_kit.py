@@ -20,8 +20,17 @@ from storage.errors import Fenced
 from trainers.errors import GaveUp
 from trainers.events import AttemptStarted, Chosen, DeathDetected, Finished, StepDone
 
+ROOT = Path(__file__).resolve().parents[2]
 CLOSED: list[str] = []
 NOISE = "noise on standard output"
+
+
+def watched(folder: Path) -> str:
+    """What a worker does first: asks its launcher to keep a history in the folder. Python code in one line."""
+    return (
+        f"import sys; sys.path.append({str(ROOT)!r}); from pathlib import Path; "
+        f"from trainers.witness import released, watched; watched(Path({str(folder)!r}), 'run'); "
+    )
 
 
 class FakeSupervisor:
@@ -31,12 +40,11 @@ class FakeSupervisor:
     early = False  # before the first attempt
 
     def __init__(
-        self, spec: Any, *, points: Any, notify: Callable[[Any], None], history: Any, py_executable: str,
-        environment: Any,
-    ):
+        self, spec: Any, *, points: Any, notify: Callable[[Any], None], history: Any, pool: Any, reuse: bool
+    ) -> None:
         self.spec, self.points, self.notify, self.history = spec, points, notify, history
-        assert "launcher.py" in py_executable
-        assert list(environment) == ["KILLPOINT_FORKSERVER"]
+        assert pool.namespace.startswith("killpoint-")
+        assert not reuse
 
     def run(self) -> None:
         print(NOISE)

@@ -26,6 +26,8 @@ import psutil
 from chaos.cluster import ray_cluster
 from chaos.interrupts import Interrupts
 from chaos.launcher import py_executable
+from pathlib import Path
+from trainers.witness import watched
 
 with Interrupts() as interrupts:
     before = signal.getsignal(signal.SIGTERM)
@@ -33,12 +35,14 @@ with Interrupts() as interrupts:
         import ray
 
         class Worker:
+            def __init__(self, folder=None):
+                if folder:
+                    watched(Path(folder), "run")
             def pid(self):
                 return os.getpid()
 
-        variables = {"KILLPOINT_HISTORY": sys.argv[1], "KILLPOINT_RUN": "run"}
-        environment = {"py_executable": py_executable(), "env_vars": variables}
-        worker = ray.remote(Worker).options(runtime_env=environment).remote()
+        environment = {"py_executable": py_executable()}
+        worker = ray.remote(Worker).options(runtime_env=environment).remote(sys.argv[1])
         pid = ray.get(worker.pid.remote())
         os.kill(pid, signal.SIGKILL)
         try:

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from chaos_kit import ROOT, watched
 
 from chaos import launcher
 from chaos.forkclient import FORKSERVER_ENV, LENGTH
@@ -21,7 +22,6 @@ from chaos.forkserver import ForkServer
 from storage.history import HistoryFile, read_history
 from storage.process import start_ticks
 
-ROOT = Path(__file__).resolve().parents[2]
 Wait = Callable[[Callable[[], object]], None]
 PRINT_PID = "import os, signal, sys, time; print(os.getpid(), flush=True)"
 SLEEP = f"{PRINT_PID}; time.sleep(60)"
@@ -51,14 +51,15 @@ def server(tmp_path: Path) -> Iterator[ForkServer]:
 
 
 def launch(
-    folder: Path, code: str, socket_path: Path | None, option: str = "", *arguments: str, **more: Any
+    folder: Path, code: str, socket_path: Path | None, option: str = "", *arguments: str, watch: bool = True,
+    **more: Any,
 ) -> subprocess.Popen[str]:
     """Starts the launcher on a script as Ray does it: in a shell."""
     script = folder / "below" / "script.py"
     script.parent.mkdir(exist_ok=True)
-    script.write_text(code)
+    script.write_text(watched(folder) + "\n" + code if watch else code)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KILLPOINT_")}
-    environment |= {launcher.HISTORY_ENV: str(folder), launcher.RUN_ENV: "run"} | more.pop("env", {})
+    environment |= more.pop("env", {})
     if socket_path is not None:
         environment[FORKSERVER_ENV] = str(socket_path)
     command = f"exec {launcher.py_executable()} {' '.join([option, str(script), *arguments])}"
@@ -89,12 +90,12 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 def answers(folder: Path, socket_path: Path | None, *options: str) -> dict[str, Any]:
     odd = {"KILLPOINT_ODD": "a\nb=\udcff", "PYTHONPATH": f"relative{os.pathsep}{ROOT}"}
-    process = launch(folder, WHAT, socket_path, *options, env=odd, stdin=subprocess.PIPE, umask=0o27)
+    process = launch(folder, WHAT, socket_path, *options, watch=False, env=odd, stdin=subprocess.PIPE, umask=0o27)
     out, err = process.communicate("typed", timeout=20)
     assert process.returncode == 0, err
     assert err == "to standard error\n"
     found: dict[str, Any] = json.loads(out)
-    for name in ("KILLPOINT_LAUNCHER", FORKSERVER_ENV, "_"):
+    for name in ("KILLPOINT_LAUNCHER", "KILLPOINT_WITNESS", FORKSERVER_ENV, "_"):
         found["environment"].pop(name, None)
     return found
 
@@ -227,7 +228,7 @@ def test_without_a_living_server_python_is_started(tmp_path: Path) -> None:
 
 
 def test_what_a_running_interpreter_cannot_do_is_left_to_python(tmp_path: Path, server: ForkServer) -> None:
-    process = launch(tmp_path, "import os, sys; print(os.getppid(), sys.flags.no_site)", server.path, "-S")
+    process = launch(tmp_path, "import os, sys; print(os.getppid(), sys.flags.no_site)", server.path, "-S", watch=False)
     out, _err = process.communicate(timeout=20)
     assert out.split() == [str(process.pid), "1"]
 
@@ -277,14 +278,20 @@ def test_what_is_preloaded_starts_no_thread_and_draws_nothing_twice(tmp_path: Pa
 
 PROGRAM = """
 import json, os, signal, sys, time
+from pathlib import Path
+from trainers.witness import watched
 from chaos.cluster import ray_cluster
 from chaos.forkserver import ForkServer
 from chaos.interrupts import Interrupts
 from chaos.launcher import py_executable
 
 class Worker:
+    def __init__(self, folder):
+        self.folder = folder
+
     def train(self):
         import torch
+        watched(Path(self.folder), "run")
         model = torch.nn.Linear(4, 4)
         optimizer = torch.optim.AdamW(model.parameters())
         (model(torch.ones(4, 4)) @ torch.ones(4, 4)).sum().backward()
@@ -293,9 +300,9 @@ class Worker:
 
 with ForkServer() as server, Interrupts() as interrupts, ray_cluster(3, interrupts):
     import ray
-    variables = {"KILLPOINT_HISTORY": sys.argv[1], "KILLPOINT_RUN": "run", **server.environment}
+    variables = server.environment
     kind = ray.remote(Worker).options(runtime_env={"py_executable": py_executable(), "env_vars": variables})
-    workers = [kind.remote() for _ in range(3)]
+    workers = [kind.remote(sys.argv[1]) for _ in range(3)]
     who = ray.get([worker.train.remote() for worker in workers])
     ray.kill(workers[0])
     os.kill(who[1][0], signal.SIGKILL)

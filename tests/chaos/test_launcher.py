@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from chaos_kit import ROOT, watched
 
 from chaos import launcher
 from storage.history import HistoryFile, read_history
 from storage.process import start_ticks
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def launch(folder: Path, code: str, *, history: bool = True, process_group: int | None = None) -> subprocess.Popen[str]:
+def launch(
+    folder: Path, code: str, *, history: bool = True, process_group: int | None = None,
+    arguments: Sequence[str] = (),
+) -> subprocess.Popen[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KILLPOINT_")}
-    if history:
-        environment |= {launcher.HISTORY_ENV: str(folder), launcher.RUN_ENV: "run"}
-    command = f"exec {launcher.py_executable()} -u -c '{code}'"  # as Ray does it: in a shell
+    code = watched(folder) + code if history else code
+    command = f"exec {launcher.py_executable()} -u -c {shlex.join([code, *arguments])}"  # as Ray does it: in a shell
     return subprocess.Popen(
         command,
         shell=True,
@@ -103,12 +105,51 @@ def test_the_child_dies_with_a_killed_launcher(tmp_path: Path, wait_for: Wait) -
     assert not recorded(tmp_path, process).closed
 
 
-def test_the_child_runs_without_a_history(tmp_path: Path) -> None:
+def test_a_child_that_asks_for_nothing_is_nobodys_affair(tmp_path: Path) -> None:
     process = launch(tmp_path, "print(5)", history=False)
+    assert process.communicate(timeout=20) == ("5\n", "")
+    assert process.returncode == 0
+    assert not list(tmp_path.glob("*.jsonl"))
+
+
+def test_a_history_that_cannot_be_written_lets_the_child_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    process = launch(tmp_path, watched(tmp_path / "file") + "print(5)", history=False)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (0, "5\n")
     assert "killpoint launcher: the end of process" in err
-    assert "goes unrecorded: KeyError('KILLPOINT_HISTORY')" in err
+    assert "goes unrecorded: " in err
+    assert "killpoint: the launcher does not watch process" in err
+
+
+def test_a_child_serves_one_run_after_another_and_only_the_last_one_sees_its_end(tmp_path: Path) -> None:
+    (first, second, third) = (tmp_path / name for name in ("first", "second", "third"))
+    code = f"{watched(first)} watched(Path({str(second)!r}), '2'); released(); watched(Path({str(third)!r}), '3'); "
+    process = launch(tmp_path, f"import os, signal; {code} os.kill(os.getpid(), signal.SIGKILL)", history=False)
+    assert process.wait(20) == 128 + signal.SIGKILL
+    for folder, last in ((first, "released"), (second, "released"), (third, "exited")):
+        history = recorded(folder, process)
+        assert [line.event for line in history.lines] == ["opened", "spawned", last, "closed"]
+        assert history.lines[1].body["pid"] == history.lines[2].body["pid"]
+
+
+def test_a_run_is_served_once_by_a_process(tmp_path: Path) -> None:
+    process = launch(tmp_path, f"released(); {watched(tmp_path)} print(5)")
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "5\n")
+    assert "AlreadyExists" in err
+    assert [line.event for line in recorded(tmp_path, process).lines][2] == "released"
+
+
+def test_nobody_else_has_a_say(tmp_path: Path) -> None:
+    """A process that is not the child cannot have its end recorded elsewhere."""
+    other = "import subprocess; subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)"
+    process = launch(tmp_path, f"{other}; print(5)", arguments=[f"{watched(tmp_path / 'other')}"])
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "5\n")
+    assert "it has hung up" in err
+    assert not (tmp_path / "other").exists()
+    assert [line.event for line in recorded(tmp_path, process).lines] == ["opened", "spawned", "exited", "closed"]
 
 
 def test_it_imports_the_standard_library_only() -> None:

@@ -17,6 +17,8 @@ from chaos.cluster import silence_worker_deaths
 from chaos.experiment import parse_experiment
 from chaos.forkclient import FORKSERVER_ENV
 from chaos.forkserver import ForkServer
+from chaos.interrupts import Interrupts
+from chaos.life import Place
 from chaos.run import Outcome, run_experiment
 from trainers.events import Event
 
@@ -40,6 +42,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def place(cluster: str) -> Iterator[Place]:
+    """Where runs follow one another and take up each other's processes, as the trials of a sweep do."""
+    with Place(Interrupts(), reuse=True) as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
 def original(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run, killed twice, with its twin, judged valid. Shared: copy it before changing anything."""
     folder = tmp_path_factory.mktemp("original")
@@ -51,7 +60,7 @@ def original(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(cluster: str, tmp_path: Path) -> Run:
+def run(place: Place, tmp_path: Path) -> Run:
     """Runs an experiment on `tiny` with the faults and settings given, in a folder of its own."""
 
     def run_it(
@@ -59,6 +68,6 @@ def run(cluster: str, tmp_path: Path) -> Run:
         **settings: Any,
     ) -> Outcome:
         text = yaml.safe_dump({"run": {**TINY, **settings}, "faults": list(faults)})
-        return run_experiment(parse_experiment(text, tmp_path / "experiment.yaml"), tmp_path / name, notify=notify)
+        return run_experiment(parse_experiment(text, tmp_path / "experiment.yaml"), tmp_path / name, notify=notify, place=place)
 
     return run_it

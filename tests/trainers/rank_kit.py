@@ -68,7 +68,8 @@ class Life:
         setup = CommitterSetup("r1", str(histories), spec.ranks, spec.global_batch, spec.keep)
         (histories / "store").symlink_to(place.folder / "store")
         (place.folder / "store").mkdir(exist_ok=True)
-        self.committer = Committer(setup, NoPoints())
+        self.committer = Committer()
+        self.committer.serve(setup, NoPoints())
         self.attempt = -1
 
     def prepare(self, publish: Publish | None = None, **changes: Any) -> Vote:

@@ -23,8 +23,8 @@ from storage.process import ProcessId
 from trainers.committer import Committer
 from trainers.errors import GaveUp, NonFinite
 from trainers.events import Chosen, Event, Finished, Published
-from trainers.group import Process
 from trainers.points import KillPoints, NoPoints
+from trainers.pool import Pool, Process, Trade
 from trainers.rank import Rank
 from trainers.reports import CommitterSetup, Heartbeat, Member, Outcome
 from trainers.spec import TrainingSpec
@@ -50,7 +50,6 @@ class LocalWorker:
 class LocalGroup:
     """One rank and a committer; a lost process is replaced by a new object with a history of its own."""
 
-    namespace = "killpoint-r1"
     ray = VirtualRay()
 
     def __init__(
@@ -77,7 +76,8 @@ class LocalGroup:
         place = self._place()
         place.mkdir(parents=True)
         (place / "store").symlink_to(self._spec.folder / "store")
-        committer = Committer(CommitterSetup(self._spec.run, str(place), 1, 8, self._spec.keep), NoPoints())
+        committer = Committer()
+        committer.serve(CommitterSetup(self._spec.run, str(place), 1, 8, self._spec.keep), NoPoints())
         self.committer = self._process(committer, "committer", None)
         return self.committer
 
@@ -93,7 +93,7 @@ class LocalGroup:
     def end(self, *_what: object) -> None: ...
     def confirm_exit(self, *_what: object) -> None: ...
     def refill(self) -> None: ...
-    def close(self) -> None: ...
+    def close(self, trade: Trade | None = None) -> None: ...
 
 
 class Run:
@@ -114,7 +114,7 @@ class Run:
         history = History.open(self.folder / f"life-{self.lives}", "supervisor", "r1")
         supervisor = Supervisor(
             training_spec(self.folder, self.dataset, **changes), points=points, notify=self.told.append,
-            history=history, py_executable=None,
+            history=history, pool=Pool(),
         )  # fmt: skip
         supervisor.run()
         supervisor.close()

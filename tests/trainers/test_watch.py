@@ -12,7 +12,7 @@ from virtual_ray import NEVER, Ref, VirtualRay, raised
 
 from storage.history import History
 from trainers.errors import Interrupted, StateError
-from trainers.group import Process
+from trainers.pool import Process
 from trainers.reports import WAITS_FOR_INPUT, Heartbeat, Outcome
 from trainers.watch import AttemptFailed, Watch, result_of
 
