@@ -40,14 +40,10 @@ class Forked:
         self.pid = os.fork()
         if self.pid == 0:
             _become_child(launcher, mask)
-        self._descriptor = os.pidfd_open(self.pid)
-
-    @property
-    def ticks(self) -> int | None:
-        """Its start time; there even if it has ended, since it is not waited for yet."""
         from storage.process import start_ticks
 
-        return start_ticks(self.pid)
+        self._descriptor = os.pidfd_open(self.pid)
+        self.ticks = start_ticks(self.pid)  # there even if it has ended, since it is not waited for yet
 
     def release(self) -> None:
         """It has begun already, with the start of an interpreter: whoever could kill it does not know it yet."""

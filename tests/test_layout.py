@@ -20,8 +20,8 @@ PACKAGES = ("chaos", "trainers", "storage")
 MAY_IMPORT = {"chaos": {"chaos", "trainers", "storage"}, "trainers": {"trainers", "storage"}, "storage": {"storage"}}
 IMPORT_RAY = {
     "chaos.cluster", "chaos.labs.pipeline_ray",
-    "trainers.group", "trainers.pipeline", "trainers.predecessors", "trainers.processes", "trainers.source",
-    "trainers.supervisor", "trainers.watch", "trainers.worker",
+    "trainers.group", "trainers.pipeline", "trainers.pool", "trainers.predecessors", "trainers.processes",
+    "trainers.source", "trainers.supervisor", "trainers.watch", "trainers.worker",
 }  # fmt: skip
 TOP_LEVEL = {
     "pyproject.toml", "chaos", "trainers", "storage", "tests", "README.md", ".ci", ".gitignore", "LICENSE",

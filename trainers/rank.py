@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -19,7 +18,6 @@ from storage.errors import Damaged, Unavailable
 from storage.history import History
 from storage.manifest import Fingerprints, Manifest, decode
 from storage.objects import LocalObjects
-from storage.shard import parse_shard, read_verified
 from trainers import reducer
 from trainers.accumulation import partial_bytes, restore_partial
 from trainers.best import BestModel
@@ -27,8 +25,9 @@ from trainers.dataset import open_dataset
 from trainers.errors import FingerprintMismatch, Interrupted, StateError
 from trainers.events import NonFiniteFound
 from trainers.fingerprint import step_fingerprint
+from trainers.loaded import Loaded, load, wrong_parts
 from trainers.loop import RankRun, train
-from trainers.parts import REPLICATED, is_replicated
+from trainers.parts import REPLICATED
 from trainers.pipeline import Pipeline, configure_ray_data
 from trainers.plan import Plan
 from trainers.points import KillPoints
@@ -36,7 +35,7 @@ from trainers.reports import Outcome, SaveReport, Vote
 from trainers.saver import Saver, SaverIdentity
 from trainers.source import Share
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec, code_digest
-from trainers.staging import Staging, as_tensor
+from trainers.staging import Staging
 from trainers.state import Progress, live_digests, restore, seed_everything
 from trainers.update import require
 from trainers.warming import warm
@@ -44,16 +43,6 @@ from trainers.workload import build, code_files
 
 _WINDOW_GROUPS = 4
 _ABANDON_S = 1.0
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A verified checkpoint in memory: all tensors of all ranks, this rank's own texts."""
-
-    manifest: Manifest
-    digest: str
-    tensors: dict[str, torch.Tensor]
-    texts: dict[str, str]
 
 
 class Rank:
@@ -151,21 +140,7 @@ class Rank:
     def _read(self, candidate: Candidate, rank: int) -> Loaded:
         manifest, digest = decode(candidate.manifest, candidate.name)
         self._check_fingerprints(manifest)
-        shards = [f for f in manifest.files if f.kind == "shard"]
-        tensors: dict[str, torch.Tensor] = {}
-        texts: dict[str, str] = {}
-        for number, record in enumerate(shards):
-            if number == (len(shards) + 1) // 2:
-                self._at("recover.load.half")
-            data = bytearray(read_verified(self._objects, record))
-            shard = parse_shard(data, record.path)
-            own = record.rank == rank
-            for name, view in shard.tensors.items():
-                if own or is_replicated(name):
-                    tensors[name] = as_tensor(view)
-            if own:
-                texts = {k.removeprefix("part."): v for k, v in shard.metadata.items() if k.startswith("part.")}
-        return Loaded(manifest, digest, tensors, texts)
+        return load(self._objects, manifest, digest, rank, lambda: self._at("recover.load.half"))
 
     def _check_fingerprints(self, manifest: Manifest) -> None:
         ours, theirs = self._here().survey.fingerprints, manifest.fingerprints
@@ -299,9 +274,7 @@ class Rank:
 def _check_restored(parts: dict[str, str], loaded: Loaded | None, rank: int) -> None:
     if loaded is None:
         return
-    expected = {**loaded.manifest.parts, **loaded.manifest.ranks[rank].parts}
-    wrong = sorted(name for name in expected if parts.get(name) != expected[name])
-    if wrong:
+    if wrong := wrong_parts(parts, loaded.manifest, rank):
         raise StateError(f"rank {rank}: after restoring {loaded.manifest.name} the live {', '.join(wrong)} differ from "
                          "the manifest: the workload does not take its state back whole")
 

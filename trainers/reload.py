@@ -18,11 +18,10 @@ from storage.errors import Damaged, StorageError
 from storage.manifest import Manifest, decode, manifest_path
 from storage.objects import LocalObjects
 from storage.sealed import unseal
-from storage.shard import parse_shard, read_verified
 from trainers.errors import StateError, TrainingError
-from trainers.parts import BEST, is_replicated
+from trainers.loaded import load, wrong_parts
+from trainers.parts import BEST
 from trainers.spec import code_digest
-from trainers.staging import as_tensor
 from trainers.state import live_digests, restore, seed_everything
 from trainers.workload import build, code_files
 
@@ -62,23 +61,12 @@ def _read(path: Path) -> bytes:
 def _restore_rank(body: dict[str, Any], objects: LocalObjects, manifest: Manifest, rank: int) -> None:
     seed_everything(body["seed"], None)
     workload = build(body["workload"], body["config"])
-    tensors, texts = {}, {}
-    for record in manifest.files:
-        if record.kind != "shard":
-            continue
-        shard = parse_shard(bytearray(read_verified(objects, record)), record.path)
-        for name, view in shard.tensors.items():
-            if record.rank == rank or is_replicated(name):
-                tensors[name] = as_tensor(view)
-        if record.rank == rank:
-            texts = {k.removeprefix("part."): v for k, v in shard.metadata.items() if k.startswith("part.")}
-    progress = restore(workload, tensors, texts, keep_best=BEST in manifest.parts)
+    loaded = load(objects, manifest, body["manifest"], rank)
+    progress = restore(workload, loaded.tensors, loaded.texts, keep_best=BEST in manifest.parts)
     if progress.step != manifest.step:
         raise StateError(f"{manifest.name} says step {manifest.step}, its state says {progress.step}")
     live = live_digests(workload, progress)
-    expected = {**manifest.parts, **manifest.ranks[rank].parts}
-    wrong = sorted(part for part in expected if live.get(part) != expected[part])
-    if wrong:
+    if wrong := wrong_parts(live, manifest, rank):
         raise StateError(f"rank {rank}: after loading {manifest.name} the live {', '.join(wrong)} differ from the "
                          "manifest")  # fmt: skip
 

@@ -311,6 +311,10 @@ with ForkServer() as server, Interrupts() as interrupts, ray_cluster(3, interrup
             ray.get(worker.train.remote())
         except ray.exceptions.RayActorError:
             pass
+    until = time.monotonic() + 20
+    while sum('"exited"' in path.read_text() for path in Path(sys.argv[1]).glob("launcher-*")) < 2:
+        assert time.monotonic() < until, "the ends of two workers were not recorded"
+        time.sleep(0.01)
     print(json.dumps({"server": server.pid, "who": who}), flush=True)
     if sys.argv[2] == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
