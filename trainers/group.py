@@ -166,6 +166,8 @@ class Group:
 
         Give it only if the run has finished, so that nothing of it goes on in them.
         """
+        for process in self._left:
+            self._end_here(process)  # what they hold, others may be waiting for
         leaving = [(p, p.actor.close.remote() if trade is None else p.actor.discharge.remote())
                    for p in self._living(0.0 if trade is None else _DISCHARGE_S)]  # fmt: skip
         for process, ref in leaving:
@@ -177,12 +179,15 @@ class Group:
                 self._all.remove(process)
                 self._pool.give_back(process, trade)
         for process in self._all:
-            if process.member is None:
-                ray.kill(process.actor, no_restart=True)
-            elif not self._is_here(process.member) or is_alive(process.member.process):
-                self.end(process, "the run is over", None)
+            self._end_here(process)
             self._pool.lost(process)
-        self._all = []
+        self._all, self._left = [], []
+
+    def _end_here(self, process: Process) -> None:
+        if process.member is None:
+            ray.kill(process.actor, no_restart=True)
+        elif not self._is_here(process.member) or is_alive(process.member.process):
+            self.end(process, "the run is over", None)
 
     def _living(self, patience_s: float) -> Iterator[Process]:
         for process in self._all:

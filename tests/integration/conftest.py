@@ -68,6 +68,7 @@ def run(place: Place, tmp_path: Path) -> Run:
         **settings: Any,
     ) -> Outcome:
         text = yaml.safe_dump({"run": {**TINY, **settings}, "faults": list(faults)})
-        return run_experiment(parse_experiment(text, tmp_path / "experiment.yaml"), tmp_path / name, notify=notify, place=place)
+        experiment = parse_experiment(text, tmp_path / "experiment.yaml")
+        return run_experiment(experiment, tmp_path / name, notify=notify, place=place)
 
     return run_it

@@ -83,9 +83,9 @@ def test_planned_exceptions_in_the_users_code_are_recovered_from(cluster: str, t
 
 
 def test_what_a_standby_passes_is_counted(cluster: str, tmp_path: Path) -> None:
-    text = yaml.safe_dump({"run": {**TINY, "steps": 400, "save_every": 100, "twin": False}})
+    text = yaml.safe_dump({"run": {**TINY, "steps": 200, "save_every": 100, "twin": False}})
     outcome = run_experiment(parse_experiment(text, tmp_path / "e.yaml"), tmp_path / "run", record_passages=True)
     assert outcome.failure is None
     counts = {(count.point, count.role): count.hits for count in recorded_passages(outcome.folder)}
     assert counts["standby.warm", "standby"] == 1
-    assert counts["step.end", "rank"] == 400
+    assert counts["step.end", "rank"] == 200
