@@ -21,7 +21,7 @@ from storage.ledger import LedgerRows
 from trainers.accumulation import Partial, SaveSchedule
 from trainers.errors import NonFinite, WorkloadError
 from trainers.events import NonFiniteFound, What
-from trainers.fingerprint import step_fingerprint
+from trainers.fingerprint import Views, step_fingerprint
 from trainers.pipeline import Pipeline
 from trainers.reducer import Reducer
 from trainers.saver import Saver
@@ -85,6 +85,7 @@ class RankRun:
     on_non_finite: Callable[[NonFiniteFound], None] = lambda found: None
     save_every_microbatches: int | None = None
     partial: Partial | None = None  # of the step that the restored checkpoint lies in
+    views: Views = field(default_factory=Views)
 
     @cached_property
     def schedule(self) -> SaveSchedule:
@@ -195,7 +196,7 @@ def record_step(run: RankRun, consumed: Consumed, result: StepResult, started: f
     run.history.record(
         "step", run.attempt, rank=run.share.rank, step=run.progress.step, step_is=STEP_IS, loss=result.loss.hex(),
         lr=[rate.hex() for rate in result.rates], gradient_norm=result.gradient_norm.hex(),
-        state=step_fingerprint(run.workload, run.progress), samples_seen=run.progress.samples_seen,
+        state=step_fingerprint(run.workload, run.progress, run.views), samples_seen=run.progress.samples_seen,
         ids=consumed.step_ids(), skipped=result.skipped,
         wait_s=round(wait_s, 6), train_s=round(total_s - wait_s, 6), prepare_s=round(stats.prepare_s, 6),
         queue_depth=stats.depth, samples_per_s=round(stats.samples_per_s, 1),

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 
 from chaos.experiment import load_experiment
-from trainers.fingerprint import step_fingerprint
+from trainers.fingerprint import Views, step_fingerprint
 from trainers.reducer import Reducer
 from trainers.state import Progress
 from trainers.workload import build
@@ -38,8 +38,9 @@ def main() -> None:
         workload.optimizer.step()
         progress.advance(1.0, settings.global_batch, skipped=False)
 
+    views = Views()
     step_s, print_s, norm_s = (
-        median(action, rounds) for action in (step, lambda: step_fingerprint(workload, progress), reducer.norm)
+        median(action, rounds) for action in (step, lambda: step_fingerprint(workload, progress, views), reducer.norm)
     )
     print(json.dumps({
         "bench": "fingerprint", "rounds": rounds, "step_s": round(step_s, 5), "fingerprint_s": round(print_s, 6),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import state_kit as kit
 import torch
 
-from trainers.fingerprint import step_fingerprint
+from trainers.fingerprint import Views, step_fingerprint
 from trainers.parts import LOCAL, REPLICATED
 from trainers.state import Progress, json_parts, local_tensors, replicated_tensors, restore
 from trainers.workload import Workload
@@ -104,3 +106,42 @@ def test_any_layout_and_type_is_read_by_value() -> None:
     with torch.no_grad():
         model[1].add_(1)
     assert step_fingerprint(workload, Progress())["model"] != before
+
+
+@pytest.mark.parametrize("name", kit.WORKLOADS)
+def test_kept_views_read_what_is_there_now(name: str) -> None:
+    """Through updates in place, a tensor that is replaced, one that gets other memory, and one that comes back."""
+    workload, progress = _trained(name)
+    views, model = Views(), workload.model
+
+    def replaced(parameter: torch.nn.Parameter) -> None:
+        parameter.data = parameter.data.clone().mul_(2)
+
+    first = next(model.parameters())
+    state = workload.optimizer.state[first]
+    changes = [
+        lambda: kit.step(workload, progress),
+        lambda: replaced(first),
+        lambda: state.update({key: value * 3 for key, value in state.items() if isinstance(value, torch.Tensor)}),
+        lambda: kit.step(workload, progress),
+    ]
+    seen = [step_fingerprint(workload, progress, views)]
+    for change in changes:
+        change()
+        seen.append(step_fingerprint(workload, progress, views))
+        assert seen[-1] == step_fingerprint(workload, progress)
+    assert len({print_["model"] for print_ in seen}) == 4  # all but the change of the optimizer's state
+
+
+def test_kept_views_let_go_of_what_is_gone() -> None:
+    workload, progress = _trained("amsgrad_scaler")
+    views = Views()
+    step_fingerprint(workload, progress, views)
+    held = weakref.ref(next(iter(workload.optimizer.state.values()))["exp_avg"])
+    kept = workload.optimizer.state_dict()
+    for state in workload.optimizer.state.values():
+        state["exp_avg"] = state["exp_avg"].clone()
+    del kept, state
+    step_fingerprint(workload, progress, views)
+    gc.collect()
+    assert held() is None
