@@ -121,7 +121,7 @@ def _kills(evidence: Evidence) -> Iterator[str]:
     if receipts and not any(receipt.gate is not None for receipt in receipts):
         yield "no gate was used: which save was in flight at a kill was left to chance"
     if any(receipt.role == "data" for receipt in receipts):
-        yield "data tasks have no launcher: that a struck one ended is known from its receipt only"
+        yield "no launcher watches data tasks: that a struck one ended is known from its receipt only"
     if begun is not None and begun.ranks <= 2:
         few = "one rank" if begun.ranks == 1 else "two ranks"
         yield f"there were only {few}: a rank that is no neighbour of the dead one was not seen"

@@ -519,18 +519,23 @@ class Simulation:
             self.receipt(planned, None, path=path, offset=len(after) // 2, before=files.bulk(before),
                          after=files.bulk(bytes(after)))  # fmt: skip
 
-    def finish(self, finished: bool = True) -> None:
+    def finish(self, finished: bool = True, released: bool = False) -> None:
+        """released: the processes live on, and serve other runs."""
         for proc in self.procs:
             if proc.alive and proc.role == "rank":
                 self.say(proc.history, "ended", self.attempt, rank=proc.rank, step=self.step)
         if finished:
             self.say(self.supervisor, "finished", self.attempt, step=self.step)
-        self.close()
+        self.close(released)
 
-    def close(self) -> None:
+    def close(self, released: bool = False) -> None:
         for proc in self.procs:
             if proc.alive:
                 self.say(proc.history, "closed")
+                if released:
+                    self.say(proc.launcher, "released", **proc.history.who)
+                    self.say(proc.launcher, "closed")
+                    continue
                 self.say(
                     self.supervisor, "killing", None, signal=9, why="the run is over", **proc.history.who
                 )

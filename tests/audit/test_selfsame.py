@@ -155,3 +155,39 @@ def test_a_launcher_that_closes_without_having_seen_the_end(tmp_path: Path, judg
 
     sim = one_kill(tmp_path / "run", edit)
     judged(sim.folder, 10, "unknown", "is closed, and does not say how process 103 ended")
+
+
+def released(folder: Path, edit: Edit = lambda kind, thing: None) -> Simulation:
+    """A run with one kill whose processes serve other runs afterwards."""
+    planned = fault(0, 0, "rank", 1, "microbatch.backward")
+    sim = Simulation(folder, Settings(faults=[planned]), edit)
+    sim.start()
+    sim.train(5)
+    sim.kill(planned)
+    sim.recover()
+    sim.train(12)
+    sim.finish(released=True)
+    return sim
+
+
+def test_processes_that_live_on_for_other_runs(tmp_path: Path) -> None:
+    verdict = audit_run(released(tmp_path / "run").folder)
+    assert verdict.verdict == "valid", verdict.invariants
+
+
+def test_a_process_that_was_released_before_it_had_ended_its_history(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and (thing["event"], thing["role"]) == ("closed", "worker"):
+            thing["drop"] = True
+
+    judged(released(tmp_path / "run", edit).folder, 10, "unknown", "has no end, and nothing says that process")
+
+
+def test_a_struck_process_of_which_its_launcher_says_that_it_lives_on(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "exited":
+            thing["event"] = "released"
+        if kind == "event" and thing["event"] == "exit_confirmed":
+            thing["drop"] = True
+
+    judged(released(tmp_path / "run", edit).folder, 10, "unknown", "f0 (sigkill of rank 1 at microbatch.backward")

@@ -266,7 +266,7 @@ def test_a_data_task_is_known_by_its_receipt(tmp_path: Path) -> None:
     assert verdict.verdict == "valid"
     assert verdict.faults[0].observed is not None
     assert verdict.faults[0].observed.how == "receipt only"
-    assert any("data tasks have no launcher" in line for line in verdict.unseen)
+    assert any("no launcher watches data tasks" in line for line in verdict.unseen)
 
 
 def test_a_standby_serves_no_attempt(tmp_path: Path) -> None:
