@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from storage.commit import commit_checkpoint
-from storage.errors import Fenced
+from storage.errors import Fenced, StorageError
 from storage.history import History
 from storage.log import CommitLog, Parent
 from storage.manifest import FileRecord, Fingerprints, Manifest, RankRecord, checkpoint_name
@@ -171,6 +171,8 @@ class Committer:
                         self._note("removed", attempt, path=path)
         except Fenced as error:
             self._note("fenced_off", attempt, name="", detail=str(error))
+        except StorageError as error:  # the save is published all the same, and the next one retires what is left
+            self._note("retire_failed", attempt, detail=str(error))
 
     def close(self) -> None:
         """Ends the history; the process is killed afterwards."""

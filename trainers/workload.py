@@ -94,6 +94,8 @@ def build(name: str, config: Config) -> Workload:
     known = {id(p) for p in workload.model.parameters()}
     if any(id(p) not in known for group in workload.optimizer.param_groups for p in group["params"]):
         raise WorkloadError(f"workload {name!r}: the optimizer holds a parameter that is not the model's")
+    if not any(p.requires_grad for p in workload.model.parameters()):
+        raise WorkloadError(f"workload {name!r}: the model has no parameter with requires_grad: nothing to train")
     return workload
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import sys
 import tempfile
 import time
@@ -89,13 +90,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases with this in their name")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    proven = []
+    proven, out = [], os.fdopen(os.dup(1), "w")  # a place sends what is printed to standard error
     with tempfile.TemporaryDirectory() as temporary, Interrupts() as interrupts, Place(interrupts) as place:
         place.enter(cpus=8, fork_workers=True)
         for name, experiment in cases():
             if options.only in name:
                 result = prove(name, experiment, options.output or Path(temporary), place)
-                print(json.dumps(result), file=sys.__stdout__, flush=True)
+                print(json.dumps(result), file=out, flush=True)
                 proven.append(result["proven"])
     print(f"{sum(proven)} of {len(proven)} cases proven", file=sys.stderr)
     return 0 if proven and all(proven) else 1

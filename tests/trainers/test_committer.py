@@ -393,6 +393,20 @@ def test_nothing_goes_before_two_are_known_to_be_whole(rig: Rig) -> None:
     ]  # fmt: skip
 
 
+def test_a_retirement_that_fails_does_not_fail_the_save_that_came_before_it(rig: Rig) -> None:
+    """A folder in the file's place cannot be unlinked by anybody."""
+    rig.begin(0)
+    for step in (2, 4):
+        rig.save(step)
+    shard = rig.objects.path(shard_path("s00000002-a0000", 0))
+    shard.unlink()
+    shard.mkdir()
+    rig.save(6)
+    assert [entry.step for entry in rig.published()] == [2, 4, 6]
+    (failed,) = [line.body for line in read_history(rig.history).lines if line.event == "retire_failed"]
+    assert shard.name in failed["detail"]
+
+
 def test_fenced_off_before_it_retires_it_removes_nothing(rig: Rig) -> None:
     rig.begin(0)
     for step in (2, 4):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from state_kit import captured, network, squared_error, step
 
+from trainers.errors import WorkloadError
 from trainers.state import Progress, live_digests, restore
 from trainers.workload import Workload, build
 from trainers.workloads import recipe
@@ -103,3 +104,10 @@ def test_the_built_in_workloads_take_them(
     assert type(workload.optimizer) is OPTIMIZERS[optimizer]
     assert isinstance(workload.scheduler, torch.optim.lr_scheduler.SequentialLR if name == "bytelm" else object)
     assert workload.scaler is not None
+
+
+@pytest.mark.parametrize("name", ["tiny", "bytelm", "linreg"])
+def test_a_misspelt_key_is_refused_and_the_right_ones_are_listed(name: str) -> None:
+    with pytest.raises(WorkloadError, match=r"config has no momentun; it may have .*\bmomentum\b") as caught:
+        build(name, {"momentun": 0.5})
+    assert "Traceback" not in str(caught.value)

@@ -122,6 +122,13 @@ def test_an_optimizer_of_another_model(file: Path) -> None:
         build(f"{file}:build", {})
 
 
+def test_a_model_without_anything_to_train(file: Path) -> None:
+    begin = "from trainers.workloads import tiny\ndef build(config):\n    workload = tiny.build(config)\n"
+    file.write_text(f"{begin}    workload.model.requires_grad_(False)\n    return workload\n")
+    with pytest.raises(WorkloadError, match="no parameter with requires_grad"):
+        build(f"{file}:build", {})
+
+
 def test_the_code_digest_covers_the_workload(file: Path) -> None:
     before = code_digest([file])
     assert before == code_digest([file])

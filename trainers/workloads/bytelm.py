@@ -96,6 +96,7 @@ def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 def build(config: Config) -> Workload:
     """Keys: width, layers, heads, context, dropout, samples, and those of `recipe`."""
+    recipe.require_known(config, "width", "layers", "heads", "context", "dropout", "samples", *recipe.KEYS)
     context = int(config.get("context", 64))
     model = ByteLM(
         int(config.get("width", 144)), int(config.get("layers", 4)), int(config.get("heads", 4)), context,

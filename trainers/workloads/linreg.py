@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from trainers.workload import Batch, Config, Workload
+from trainers.workloads import recipe
 from trainers.workloads.cache import cached_dataset
 
 
@@ -33,6 +34,7 @@ def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 def build(config: Config) -> Workload:
     """Keys: lr, momentum."""
+    recipe.require_known(config, "lr", "momentum")
     x = (np.arange(16, dtype=np.float64) - 7.5) / 4
     model = Line()
     optimizer = torch.optim.SGD(

@@ -18,6 +18,16 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, S
 
 from trainers.workload import Config
 
+KEYS = ("optimizer", "lr", "weight_decay", "momentum", "schedule", "step_size", "gamma", "warmup_steps", "total_steps",
+        "scaler", "scaler_scale", "scaler_growth_interval")  # fmt: skip
+
+
+def require_known(config: Config, *keys: str) -> None:
+    """Raises ValueError for a key that is none of these: a misspelt one would silently change nothing."""
+    unknown = sorted(set(config) - set(keys))
+    if unknown:
+        raise ValueError(f"config has no {', '.join(unknown)}; it may have {', '.join(sorted(keys))}")
+
 
 def optimizer(config: Config, parameters: Iterable[torch.nn.Parameter], defaults: Mapping[str, Any]) -> Optimizer:
     """Raises ValueError for a name that is none of the three."""

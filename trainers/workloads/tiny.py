@@ -30,6 +30,7 @@ def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 def build(config: Config) -> Workload:
     """Keys: rows, dropout, and those of `recipe`."""
+    recipe.require_known(config, "rows", "dropout", *recipe.KEYS)
     rows = int(config.get("rows", 96))
     model = nn.Sequential(
         nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(float(config.get("dropout", 0.2))), nn.Linear(16, 1)
