@@ -43,8 +43,9 @@ class Place:
     but what a workload keeps outside of it, in its modules, is then shared; so twins are trained without.
     """
 
-    def __init__(self, interrupts: Interrupts, reuse: bool = False) -> None:
-        self.interrupts, self.reuse = interrupts, reuse
+    def __init__(self, interrupts: Interrupts, reuse: bool = False, spares: int = 0) -> None:
+        """spares: workers that are kept warm beside those of a life, if they are taken up again at all."""
+        self.interrupts, self.reuse, self._spares = interrupts, reuse, spares
         self._stack = ExitStack()
         self._environment: dict[str, str] | None = None
         self._pools: dict[bool, Pool] = {}
@@ -73,7 +74,7 @@ class Place:
         from trainers.pool import Pool  # imports Ray
 
         if reuse and fork_workers not in self._pools:
-            self._pools[fork_workers] = kept = Pool(py_executable(), environment)
+            self._pools[fork_workers] = kept = Pool(py_executable(), environment, self._spares)
             self._stack.callback(kept.close)
         pool = self._pools[fork_workers] if reuse else Pool(py_executable(), environment)
         try:

@@ -182,6 +182,8 @@ class Group:
             self._end_here(process)
             self._pool.lost(process)
         self._all, self._left = [], []
+        if trade is not None:
+            self._pool.replenish(self._spec, trade)
 
     def _end_here(self, process: Process) -> None:
         if process.member is None:

@@ -82,8 +82,14 @@ class Process:
 class Pool:
     """Starts processes for one run at a time, and keeps those that are given back."""
 
-    def __init__(self, py_executable: str | None = None, environment: Mapping[str, str] | None = None) -> None:
-        """py_executable: what Ray starts in place of the interpreter. environment: the processes' own variables."""
+    def __init__(
+        self, py_executable: str | None = None, environment: Mapping[str, str] | None = None, spares: int = 0
+    ) -> None:
+        """py_executable: what Ray starts in place of the interpreter. environment: the processes' own variables.
+
+        spares: how many workers are kept warm beside those of a run, for the runs that follow.
+        """
+        self._spares = spares
         self.namespace = f"killpoint-{secrets.token_hex(8)}"
         self._own = dict(environment or {})
         self._environment: dict[str, Any] = {} if py_executable is None else {"py_executable": py_executable}
@@ -94,7 +100,8 @@ class Pool:
         self._count = self._started = 0
 
     def reserve(self, bundle: dict[str, float], count: int, deadline_s: float) -> None:
-        """Room for `count` workers at once. Raises GaveUp if the cluster is too small."""
+        """Room for `count` workers at once, and for the spares. Raises GaveUp if the cluster is too small."""
+        count += self._spares
         variables = {**self._own, "PYTHONPATH": _python_path()}
         settled = (self._bundle, self._environment.get("env_vars")) == (bundle, variables) and self._count >= count
         if self._placement is not None and settled:
@@ -134,6 +141,14 @@ class Pool:
         """The process has been discharged, and idles until the next run. What has done its warm-up stays warm."""
         process.trade, process.member, process.rank, process.warm = trade, None, None, None
         self._idle.append(process)
+
+    def replenish(self, spec: TrainingSpec, trade: Trade) -> None:
+        """Starts spares where there is room, which warm up for runs like this one while others go on."""
+        while self._free and self._spares:
+            process = self._new_worker(self._free.pop())
+            process.actor.warm_up.remote(spec)
+            process.trade = trade
+            self._idle.append(process)
 
     def lost(self, process: Process) -> None:
         """The process is gone, or going: its room is free, and may soon be another one's."""

@@ -5,43 +5,36 @@ Every attempt builds the workload anew; nothing of an earlier attempt but the pr
 
 from __future__ import annotations
 
-import importlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from storage.errors import Damaged, Unavailable
 from storage.history import History
-from storage.manifest import Fingerprints, Manifest, decode
+from storage.manifest import Manifest, decode
 from storage.objects import LocalObjects
 from trainers import reducer
 from trainers.accumulation import partial_bytes, restore_partial
 from trainers.best import BestModel
-from trainers.dataset import open_dataset
 from trainers.errors import FingerprintMismatch, Interrupted, StateError
 from trainers.events import NonFiniteFound
 from trainers.fingerprint import step_fingerprint
 from trainers.loaded import Loaded, load, wrong_parts
 from trainers.loop import RankRun, train
 from trainers.parts import REPLICATED
-from trainers.pipeline import Pipeline, configure_ray_data
-from trainers.plan import Plan
+from trainers.pipeline import Pipeline
 from trainers.points import KillPoints
 from trainers.reports import Outcome, SaveReport, Vote
 from trainers.saver import Saver, SaverIdentity
 from trainers.source import Share
-from trainers.spec import Assignment, Candidate, Survey, TrainingSpec, code_digest
+from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
 from trainers.staging import Staging
 from trainers.state import Progress, live_digests, restore, seed_everything
-from trainers.update import require
-from trainers.warming import warm
+from trainers.warming import settle, survey, warm
 from trainers.workload import build, code_files
 
-_WINDOW_GROUPS = 4
 _ABANDON_S = 1.0
 
 
@@ -51,9 +44,7 @@ class Rank:
     def __init__(self, spec: TrainingSpec, history: History, points: KillPoints) -> None:
         self._spec, self._history, self._points = spec, history, points
         self._objects = LocalObjects(spec.folder / "store")
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        torch.set_num_threads(spec.threads_per_rank)
-        configure_ray_data()
+        self.device = settle(spec)
         self.ticks, self.phase, self.step = 0, "idle", 0
         self.loss: float | None = None
         self._findings: deque[NonFiniteFound] = deque()
@@ -66,20 +57,9 @@ class Rank:
         self._saver: Saver | None = None
         self._store: object = None
 
-    def load_libraries(self) -> None:
-        """The imports that torch puts off until the first optimizer is made: most of a second."""
-        importlib.import_module("torch._dynamo")
-
     def survey(self) -> Survey:
         """Opens and digests the dataset. Raises WorkloadError, DatasetError, PrecisionUnavailable."""
-        spec = self._spec
-        require(spec.precision, self.device)
-        seed_everything(spec.seed, None)
-        dataset = open_dataset(Path(build(spec.workload, spec.workload_config).dataset))
-        plan = Plan(dataset.rows, dataset.group_rows, _WINDOW_GROUPS, spec.seed & ((1 << 64) - 1))
-        files = self.code_files()
-        prints = Fingerprints(dataset.fingerprint, plan.fingerprint, spec.config_digest, code_digest(files))
-        return Survey(dataset, plan, prints, tuple(map(str, files)))
+        return survey(self._spec, self.device)
 
     def code_files(self) -> list[Path]:
         """The workload's sources, as far as they have been imported."""
@@ -88,7 +68,7 @@ class Rank:
     def warm(self, *, again: bool = False) -> None:
         """Does what is slow the first time, see `warming`; `again`: has been done in this process before."""
         if not again:
-            warm(self._spec, self.survey(), self.device)
+            warm(self._spec, self.device)
         self._points("standby.warm")
 
     def rest(self) -> bool:

@@ -118,10 +118,20 @@ class Worker:
 
     def load_libraries(self) -> None:
         """Imports torch, Ray Data and what they load late; called at once, so that all workers do it side by side."""
-        self._rank.load_libraries()
+        from trainers.warming import load_libraries
+
+        load_libraries()
 
     def survey(self) -> Survey:
         return self._rank.survey()
+
+    def warm_up(self, spec: TrainingSpec) -> None:
+        """As `warm`, before this process serves any run."""
+        from trainers.warming import settle, warm
+
+        self.load_libraries()
+        warm(spec, settle(spec))
+        self._warm = True
 
     def warm(self) -> None:
         """What is slow the first time, once in this process's life."""
