@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -128,8 +127,6 @@ class Recorder:
         self.name = f"{role}-{host}-{pid}-{ticks}.jsonl"
         self.path = folder / self.name
         self.pid, self.ticks, self.host, self.n, self.chain = pid, ticks, host, -1, self.name
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        weakref.finalize(self, os.close, self._file)
         opened = {"run": run, "role": role, "pid": pid, "start_ticks": ticks, "host": host, "boot": "b"}
         self.record("opened", None, t_ns, **opened)
 
@@ -137,7 +134,9 @@ class Recorder:
         body = {"event": event, "attempt": attempt, "t_ns": t_ns, "clock": self.n + 2, **fields}
         self.n += 1
         self.chain, line = _chained(self.chain, self.n, body)
-        os.write(self._file, line)
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.write(file, line)
+        os.close(file)
 
     @property
     def head(self) -> dict[str, Any]:

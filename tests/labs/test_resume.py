@@ -46,13 +46,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ran = resume("--output", folder, "--json")
     assert ran.exit_code == 0, ran.stderr
     assert json.loads(ran.stdout) == read_json(folder / "report.json")
-    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    mode = torch.get_deterministic_debug_mode()
     try:
         for name in PART:
             place = str(folder / f"without-{name}")
             travel(Request(f"without {name}", place, 5, str(folder / "cut" / "checkpoint.json"), (name,)))
     finally:
-        torch.set_num_threads(threads)
         torch.set_deterministic_debug_mode(mode)
     return folder
 
