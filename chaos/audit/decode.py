@@ -42,17 +42,15 @@ def _reader(kind: Any) -> _Reader:
 
 def _object_reader(kind: Any) -> _Reader:
     hints = typing.get_type_hints(kind)
-    required = {
-        field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(kind) if field.init
-    }
-    readers = {name: _reader(hints[name]) for name in required}
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    required = frozenset(field.name for field in fields if field.default is dataclasses.MISSING)
+    readers = {field.name: _reader(hints[field.name]) for field in fields}
 
     def read(value: object, where: str) -> Any:
         if not isinstance(value, dict):
             raise FormatError(f"{where} is no object")
-        missing = sorted(name for name, needed in required.items() if needed and name not in value)
-        if missing:
-            raise FormatError(f"{where} lacks {', '.join(missing)}".strip())
+        if missing := required - value.keys():
+            raise FormatError(f"{where} lacks {', '.join(sorted(missing))}".strip())
         return kind(**{name: reader(value[name], name) for name, reader in readers.items() if name in value})
 
     return read

@@ -238,7 +238,6 @@ class Store:
 @dataclass(frozen=True)
 class HistoryFile:
     """One process's record. chains: of each whole line up to the first that is wrong, which `problem` names.
-
     data: dataset and plan, as often as a supervisor named them.
     """
 
@@ -257,6 +256,7 @@ class History:
     files: Mapping[str, HistoryFile]
     receipts: tuple[Receipt, ...]
     problems: tuple[Problem, ...] = ()
+    by_kind: Mapping[type, tuple[Event[Any], ...]] = field(default_factory=dict)  # every event, in the files' order
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,11 +6,15 @@ what the attempt's choose entry names. Lineages and candidates are walks along t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from chaos.audit.events import Chosen, Fenced, Published, Retired
 from chaos.audit.evidence import Choose, Entry, Evidence, Fence, Publish, Retire
+from chaos.audit.witnesses import events
+
+_SAID: Mapping[str, type[Any]] = {"fence": Fenced, "choose": Chosen, "publish": Published, "retire": Retired}
 
 
 @dataclass(frozen=True)
@@ -41,16 +45,20 @@ def in_force(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 def attempts(entries: Sequence[Entry]) -> dict[int, Attempt]:
     """By number. Only entries in force count."""
-    valid = in_force(entries)
+    fences: dict[int, Fence] = {}
+    chooses: dict[int, list[Choose]] = {}
+    published: dict[int, list[Publish]] = {}
+    for entry in in_force(entries):
+        match entry:
+            case Fence():
+                fences[entry.attempt] = entry
+            case Choose():
+                chooses.setdefault(entry.attempt, []).append(entry)
+            case Publish():
+                published.setdefault(entry.attempt, []).append(entry)
     return {
-        fence.attempt: Attempt(
-            fence.attempt,
-            fence,
-            tuple(e for e in valid if isinstance(e, Choose) and e.attempt == fence.attempt),
-            tuple(e for e in valid if isinstance(e, Publish) and e.attempt == fence.attempt),
-        )
-        for fence in valid
-        if isinstance(fence, Fence)
+        number: Attempt(number, fence, tuple(chooses.get(number, ())), tuple(published.get(number, ())))
+        for number, fence in fences.items()
     }
 
 
@@ -78,21 +86,25 @@ def retired(entries: Sequence[Entry]) -> dict[str, Retire]:
 
 def started_from(entries: Sequence[Entry], attempt: int) -> Publish | None:
     """The publication that the attempt's choose entry names; None for a start from nothing or for no such."""
-    choose = attempts(entries)[attempt].choose if attempt in attempts(entries) else None
+    return _start(attempts(entries), publications(entries), attempt)
+
+
+def _start(lives: Mapping[int, Attempt], published: Sequence[Publish], attempt: int) -> Publish | None:
+    choose = lives[attempt].choose if attempt in lives else None
     if choose is None or choose.parent is None:
         return None
-    earlier = [p for p in publications(entries) if p.attempt < attempt and p.ref == choose.parent]
+    earlier = [p for p in published if p.attempt < attempt and p.ref == choose.parent]
     return earlier[-1] if earlier else None
 
 
 def ancestry(entries: Sequence[Entry], newest: Publish | None) -> tuple[Publish, ...]:
     """The publication and what its state descends from, newest first."""
-    known = attempts(entries)
+    lives, published = attempts(entries), publications(entries)
     line: list[Publish] = []
     publish = newest
     while publish is not None:
-        line += [p for p in reversed(known[publish.attempt].published) if p.seq <= publish.seq]
-        publish = started_from(entries, publish.attempt)
+        line += [p for p in reversed(lives[publish.attempt].published) if p.seq <= publish.seq]
+        publish = _start(lives, published, publish.attempt)
     return tuple(line)
 
 
@@ -135,35 +147,23 @@ def lost_entries(evidence: Evidence) -> tuple[Lost, ...]:
     held = {entry.seq: entry for entry in evidence.store.log.entries}
     known = {problem.path for problem in evidence.store.log.problems}
     lost: list[Lost] = []
-    for file in evidence.history.files.values():
-        for event in file.events:
-            said = _said(event.what)
-            if said is None:
-                continue
-            seq, kind = said
-            path = f"store/log/{seq:08d}.json"
-            if path in known:
-                continue
-            if seq not in held:
-                lost.append(Lost(path, f"is missing: {file.name} recorded that this {kind} was appended"))
-            elif (found := type(held[seq]).__name__.lower()) != kind:
-                lost.append(Lost(path, f"is a {found}, where {file.name} recorded a {kind}"))
-    return tuple(lost)
+    for seq, kind, file in _appended(evidence):
+        path = f"store/log/{seq:08d}.json"
+        if path in known:
+            continue
+        if seq not in held:
+            lost.append(Lost(path, f"is missing: {file} recorded that this {kind} was appended"))
+        elif (found := type(held[seq]).__name__.lower()) != kind:
+            lost.append(Lost(path, f"is a {found}, where {file} recorded a {kind}"))
+    return tuple(sorted(lost, key=lambda each: each.path))
 
 
-def _said(what: object) -> tuple[int, str] | None:
-    """(seq, kind) of the entry that an event says was appended."""
-    match what:
-        case Fenced(seq):
-            return seq, "fence"
-        case Chosen(seq=seq):
-            return seq, "choose"
-        case Published(seq=seq):
-            return seq, "publish"
-        case Retired(seq=int(seq)):
-            return seq, "retire"
-        case _:
-            return None
+def _appended(evidence: Evidence) -> Iterator[tuple[int, str, str]]:
+    """(seq, kind, name of the file) of every entry that an event says was appended."""
+    for name, kind in _SAID.items():
+        for event in events(evidence, kind):
+            if event.what.seq is not None:
+                yield event.what.seq, name, event.file
 
 
 def unusable(evidence: Evidence) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,17 @@ def read_history(folder: Path) -> tuple[History, RunBegun | None, DataNamed | No
         files[file.name] = file
         named += file.data
     receipts, problems = read_receipts(folder / "receipts")
-    begun = [
-        event.what for file in files.values() for event in file.events if isinstance(event.what, RunBegun)
-    ]
-    history = History(files, receipts, problems)
+    history = History(files, receipts, problems, _by_kind(files))
+    begun = [event.what for event in history.by_kind.get(RunBegun, ())]
     return history, begun[0] if len(begun) == 1 else None, named[0] if named else None
+
+
+def _by_kind(files: Mapping[str, HistoryFile]) -> dict[type, tuple[Event[Any], ...]]:
+    found: dict[type, list[Event[Any]]] = {}
+    for file in files.values():
+        for event in file.events:
+            found.setdefault(type(event.what), []).append(event)
+    return {kind: tuple(events) for kind, events in found.items()}
 
 
 def _file(path: Path) -> HistoryFile:

@@ -9,7 +9,7 @@ is there on one side only. A twin that cannot be trusted, or two that differ, pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from shlex import quote
 from typing import TypeVar
@@ -101,8 +101,8 @@ def _other_fingerprints(evidence: Evidence, twin: TwinSeen) -> Iterator[str]:
         yield "its checkpoints are of another dataset, plan, configuration or code"
 
 
-def _events(twin: TwinSeen, kind: type[W]) -> Iterator[Event[W]]:
-    return (e for file in twin.history.files.values() for e in file.events if isinstance(e.what, kind))
+def _events(twin: TwinSeen, kind: type[W]) -> tuple[Event[W], ...]:
+    return twin.history.by_kind.get(kind, ())
 
 
 def _manifests(twin: TwinSeen) -> dict[Moment, Manifest]:
@@ -140,7 +140,7 @@ class _Difference:
         return f"attempt {self.attempt}, step {self.step}, rank {self.rank}: not the twin's {listed(self.what)}"
 
 
-def _differences(records: Iterator[Event[StepDone]], twin: _Twin, tolerance: float) -> Iterator[_Difference]:
+def _differences(records: Iterable[Event[StepDone]], twin: _Twin, tolerance: float) -> Iterator[_Difference]:
     for event in records:
         step, other = event.what, twin.steps.get((event.what.rank, event.what.step))
         if other is not None:
@@ -186,7 +186,7 @@ def _shown(number: str) -> str:
     return f"{float.fromhex(number):.9g}"
 
 
-def _start_differences(starts: Iterator[Event[Restored]], twin: _Twin) -> Iterator[_Difference]:
+def _start_differences(starts: Iterable[Event[Restored]], twin: _Twin) -> Iterator[_Difference]:
     """What a restart held before its first update, beside what the twin held after the same number of updates.
 
     Inside a step only what an update alone changes is the same; the rest is compared where checkpoints are.

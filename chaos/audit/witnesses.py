@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TypeVar
 
 from chaos.audit.events import Event, Restored, StepDone
@@ -11,12 +10,9 @@ from chaos.audit.evidence import Evidence
 W = TypeVar("W")
 
 
-def events(evidence: Evidence, kind: type[W]) -> Iterator[Event[W]]:
-    """Every event of this kind, file by file, each in its own order."""
-    for file in evidence.history.files.values():
-        for event in file.events:
-            if isinstance(event.what, kind):
-                yield event
+def events(evidence: Evidence, kind: type[W]) -> tuple[Event[W], ...]:
+    """Every event of exactly this kind, file by file, each in its own order."""
+    return evidence.history.by_kind.get(kind, ())
 
 
 def boot(evidence: Evidence, file: str) -> str | None:

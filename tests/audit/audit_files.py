@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,17 @@ LEDGER = {
 }
 
 
+_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
 def canonical(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return _ENCODE(value).encode()
 
 
 def seal(body: Mapping[str, Any]) -> tuple[bytes, str]:
-    digest = "sha256:" + hashlib.sha256(canonical(body)).hexdigest()
-    return canonical({"body": body, "digest": digest}) + b"\n", digest
+    text = canonical(body)
+    digest = "sha256:" + hashlib.sha256(text).hexdigest()
+    return b'{"body":%b,"digest":"%b"}\n' % (text, digest.encode()), digest
 
 
 def bulk(data: bytes) -> str:
@@ -88,9 +93,8 @@ def contents(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint64]:
     )
 
 
-def dataset(folder: Path, columns: Mapping[str, npt.NDArray[Any]], per_file: int, group_rows: int) -> str:
-    """Writes the columns as Parquet files of `per_file` rows. Returns the fingerprint."""
-    folder.mkdir(parents=True)
+def dataset(columns: Mapping[str, npt.NDArray[Any]], per_file: int, group_rows: int) -> tuple[dict[str, bytes], str]:
+    """The columns as Parquet files of `per_file` rows, by name, and their fingerprint."""
     arrays = {
         n: pa.array(a)
         if a.ndim == 1
@@ -98,13 +102,20 @@ def dataset(folder: Path, columns: Mapping[str, npt.NDArray[Any]], per_file: int
         for n, a in columns.items()
     }
     table = pa.table(arrays)
-    identity = []
+    files, identity = {}, []
     for number, start in enumerate(range(0, table.num_rows, per_file)):
-        path, piece = folder / f"part-{number:03d}.parquet", table.slice(start, per_file)
-        pq.write_table(piece, path, row_group_size=group_rows)
-        data = path.read_bytes()
-        identity.append([path.name, len(data), piece.num_rows, bulk(data)])
-    return "sha256:" + hashlib.sha256(canonical(identity)).hexdigest()
+        name, piece, sink = f"part-{number:03d}.parquet", table.slice(start, per_file), pa.BufferOutputStream()
+        pq.write_table(piece, sink, row_group_size=group_rows)
+        files[name] = data = sink.getvalue().to_pybytes()
+        identity.append([name, len(data), piece.num_rows, bulk(data)])
+    return files, "sha256:" + hashlib.sha256(canonical(identity)).hexdigest()
+
+
+def _chained(chain: str, n: int, body: Mapping[str, Any]) -> tuple[str, bytes]:
+    """The chain after line n, and the line."""
+    text = canonical(body)
+    chain = hashlib.sha256(chain.encode() + text).hexdigest()
+    return chain, b'{"body":%b,"chain":"%b","n":%d}\n' % (text, chain.encode(), n)
 
 
 class Recorder:
@@ -122,9 +133,10 @@ class Recorder:
     def record(self, event: str, attempt: int | None, t_ns: int, **fields: Any) -> None:
         body = {"event": event, "attempt": attempt, "t_ns": t_ns, "clock": self.n + 2, **fields}
         self.n += 1
-        self.chain = hashlib.sha256(self.chain.encode() + canonical(body)).hexdigest()
-        with self.path.open("ab") as file:
-            file.write(canonical({"n": self.n, "chain": self.chain, "body": body}) + b"\n")
+        self.chain, line = _chained(self.chain, self.n, body)
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.write(file, line)
+        os.close(file)
 
     @property
     def head(self) -> dict[str, Any]:
@@ -139,8 +151,8 @@ def rechain(path: Path, bodies: list[dict[str, Any]]) -> None:
     """Writes a history anew with these bodies, its chain right."""
     chain, lines = path.name, []
     for n, body in enumerate(bodies):
-        chain = hashlib.sha256(chain.encode() + canonical(body)).hexdigest()
-        lines.append(canonical({"n": n, "chain": chain, "body": body}) + b"\n")
+        chain, line = _chained(chain, n, body)
+        lines.append(line)
     path.write_bytes(b"".join(lines))
 
 

@@ -28,6 +28,14 @@ def _nothing(kind: str, thing: Any) -> None:
     pass
 
 
+@cache
+def _dataset(rows: int, group_rows: int) -> tuple[dict[str, Any], dict[str, bytes], str, Any]:
+    """Columns, files, fingerprint, and each row's digest. Shared: not to be changed."""
+    rng = np.random.default_rng(3)
+    columns = {"x": rng.random((rows, 3), np.float32), "a": rng.integers(0, 9, rows)}
+    return columns, *files.dataset(columns, 24, group_rows), files.contents(columns)
+
+
 @dataclass
 class Settings:
     ranks: int = 2
@@ -111,11 +119,11 @@ class Simulation:
         recorder.record(name, attempt, self.tick(), **body)
 
     def _data(self) -> None:
-        rng, n = np.random.default_rng(3), self.set.rows
-        self.columns = {"x": rng.random((n, 3), np.float32), "a": rng.integers(0, 9, n)}
         self.dataset = self.folder.parent / f"{self.folder.name}-data"
-        self.fingerprint = files.dataset(self.dataset, self.columns, 24, self.set.group_rows)
-        self.digests = files.contents(self.columns)
+        self.dataset.mkdir(parents=True)
+        self.columns, written, self.fingerprint, self.digests = _dataset(self.set.rows, self.set.group_rows)
+        for name, data in written.items():
+            (self.dataset / name).write_bytes(data)
 
     # -- processes
 

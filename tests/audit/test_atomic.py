@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from audit_files import bodies, rechain
 from judging import Judge, says
-from simulated_run import F0, Settings, Simulation, fault, two_kills
+from simulated_run import F0, Settings, Simulation, fault, one_kill, two_kills
 
 from chaos.audit import audit_run
 from chaos.audit.formats import FormatError, unseal
@@ -22,8 +22,9 @@ def published_files(run: Simulation) -> list[Path]:
     return sorted(found)
 
 
-def test_one_flipped_bit_in_any_file_is_invalid(run: Simulation) -> None:
-    rng = random.Random(1)
+def test_one_flipped_bit_in_any_file_is_invalid(tmp_path: Path) -> None:
+    run, rng = one_kill(tmp_path / "run", steps=6), random.Random(1)
+    assert {path.parent.name for path in published_files(run)} == {"log", "manifests", "shards", "ledger"}
     for path in published_files(run):
         before = path.read_bytes()
         for place in {0, len(before) - 1, *(rng.randrange(len(before)) for _ in range(3))}:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from audit_files import bodies, rechain
 from judging import Judge
-from simulated_run import F0, Settings, Simulation, two_kills
+from simulated_run import F0, Settings, Simulation, one_kill, two_kills
 
 from chaos.audit import audit_run
 
@@ -37,7 +37,9 @@ def histories(run: Simulation) -> list[Path]:
     return sorted((run.folder / "history").glob("*.jsonl"))
 
 
-def test_any_history_cut_at_any_line_is_unknown(run: Simulation) -> None:
+def test_any_history_cut_at_any_line_is_unknown(tmp_path: Path) -> None:
+    run = one_kill(tmp_path / "run", steps=6)
+    assert len({path.name.partition("-")[0] for path in histories(run)}) == 4
     for path in histories(run):
         lines = path.read_bytes().splitlines(keepends=True)
         for kept in range(len(lines)):

@@ -62,6 +62,14 @@ class Rank:
             return random.Random(self.seed * 10 + self.rank)
         return np.random.Generator(np.random.PCG64(self.seed * 10 + self.rank + 5 * (name == "rng.torch")))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Rank:
+        """As copy.deepcopy would do it, without copying the 625 numbers of Python's generator one by one."""
+        generators = {name: copy.deepcopy(self.generators[name], memo) for name in GENERATORS if name != "rng.python"}
+        generators["rng.python"] = random.Random(0)
+        generators["rng.python"].setstate(self.generators["rng.python"].getstate())
+        lists = {"weights": list(self.weights), "momentum": list(self.momentum)}
+        return replace(self, generators={name: generators[name] for name in GENERATORS}, **lists)
+
     # -- a step
 
     def samples(self) -> list[int]:
@@ -194,10 +202,9 @@ class Training:
     def restart(self, step: int, fault: Fault = NONE) -> Training:
         """A new attempt from the checkpoint of `step`, which is that of the latest attempt that did it."""
         self.attempt += 1
-        past = copy.deepcopy(self.past)
         self.ranks = copy.deepcopy(self.past[step])
         for rank in self.ranks:
-            rank.plant(fault, {at: states[rank.rank] for at, states in past.items()})
+            rank.plant(fault, {at: states[rank.rank] for at, states in self.past.items()})
         self._begin(f"s{step:08d}")
         return self
 

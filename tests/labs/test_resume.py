@@ -19,6 +19,7 @@ from chaos.labs.choices import Omission
 from chaos.labs.files import digest_file, read_checkpoint, read_json
 from chaos.labs.identity import dataset_digest
 from chaos.labs.resume_data import rows
+from chaos.labs.resume_journey import Request, travel
 from chaos.labs.resume_proof import Journey, judge
 from chaos.labs.resume_task import Training
 
@@ -40,11 +41,18 @@ def resume(*arguments: object) -> Result:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A proof with each omission: nine fresh processes, shared by the tests below."""
+    """A proof, journeys in four fresh processes, and beside them in this process one for each omission. Shared."""
     folder = tmp_path_factory.mktemp("resume") / "proof"
-    ran = resume("--output", folder, "--json", *(word for name in Omission for word in ("--omit", name.value)))
+    ran = resume("--output", folder, "--json")
     assert ran.exit_code == 0, ran.stderr
     assert json.loads(ran.stdout) == read_json(folder / "report.json")
+    mode = torch.get_deterministic_debug_mode()
+    try:
+        for name in PART:
+            place = str(folder / f"without-{name}")
+            travel(Request(f"without {name}", place, 5, str(folder / "cut" / "checkpoint.json"), (name,)))
+    finally:
+        torch.set_deterministic_debug_mode(mode)
     return folder
 
 
@@ -70,7 +78,7 @@ def journey(folder: Path, name: str) -> Journey:
 
 def test_the_protocol(report: Body) -> None:
     journeys = report["journeys"]
-    assert len({one["pid"] for one in journeys.values()} | {os.getpid()}) == len(journeys) + 1 == 10
+    assert len({one["pid"] for one in journeys.values()} | {os.getpid()}) == len(journeys) + 1 == 5
     continuous, cut, full = (journeys[name] for name in ("continuous", "cut", "full resume"))
     assert [one["observations"] for one in (continuous, cut, full)] == [40, 20, 20]
     assert [row["rate"] for row in continuous["steps"]] == [0.03] * 3 + [0.015] * 3 + [0.0075] * 3 + [0.00375]
@@ -108,8 +116,10 @@ def test_a_full_resume_deviates_by_exactly_0(report: Body, folder: Path) -> None
 
 
 @pytest.mark.parametrize("omission", [each.value for each in Omission])
-def test_each_omission_is_caught(report: Body, folder: Path, omission: str) -> None:
-    (negative,) = (each for each in report["negative"] if each["omitted"] == [omission])
+def test_each_omission_is_caught(folder: Path, omission: str) -> None:
+    whole, without = (journey(folder, name) for name in ("continuous", f"without-{omission}"))
+    (negative,) = judge(whole, None, journey(folder, "full-resume"), [without])["negative"]
+    assert negative["omitted"] == [omission]
     assert not negative["equal"]
     assert negative["weight_deviation"] > 1e-5
     assert (negative["first_difference"]["step"], negative["first_difference"]["what"]) == FIRST[omission]
@@ -174,19 +184,27 @@ def test_evaluating_changes_nothing() -> None:
     assert training.model.training
 
 
-def test_without_omit_one_journey_lacks_all_generators(folder: Path, tmp_path: Path) -> None:
-    ran = resume("--checkpoint", folder / "cut" / "checkpoint.json", "--output", tmp_path / "out")
+def test_without_omit_one_journey_lacks_all_generators(report: Body) -> None:
+    (negative,) = report["negative"]
+    assert negative["omitted"] == ["python-rng", "numpy-rng", "torch-rng"]
+    check_described("` (all three generators)", negative, "rng.numpy, rng.python, rng.torch")
+
+
+def test_from_the_checkpoint_of_an_earlier_proof(folder: Path, tmp_path: Path) -> None:
+    cut = folder / "cut" / "checkpoint.json"
+    ran = resume("--checkpoint", cut, "--output", tmp_path / "out", "--omit", "cursor", "--omit", "torch-rng")
     assert ran.exit_code == 0, ran.stderr
     assert "every incomplete resume was caught" in " ".join(ran.stdout.split())
     report = read_json(tmp_path / "out" / "report.json")
-    assert report["negative"][0]["omitted"] == ["python-rng", "numpy-rng", "torch-rng"]
+    assert [each["omitted"] for each in report["negative"]] == [["cursor"], ["torch-rng"]]
     assert (report["cut_step"], report["journeys"]["continuous"]["to_step"]) == (5, 10)  # 5 additional updates
-    check_described("` (all three generators)", report["negative"][0], "rng.numpy, rng.python, rng.torch")
-    before = read_json(tmp_path / "out" / "report.json")
+    for name in ("without-cursor", "without-torch-rng"):  # a fresh process and this one come to the same
+        ends = [(place / name / "checkpoint.json").read_bytes() for place in (folder, tmp_path / "out")]
+        assert ends[0] == ends[1]
     again = resume("--output", tmp_path / "out")
     assert again.exit_code == 2
     assert "exists already" in again.stderr
-    assert read_json(tmp_path / "out" / "report.json") == before
+    assert read_json(tmp_path / "out" / "report.json") == report
 
 
 def test_a_damaged_checkpoint_is_refused(folder: Path, tmp_path: Path) -> None:

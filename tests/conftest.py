@@ -1,0 +1,49 @@
+"""How `pytest -n 2` shares the tests out: file by file, the long ones first. And one thread of torch for every test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+TESTS = Path(__file__).parent
+RAY = "integration"  # all of it is one piece: its tests share one Ray, and two would fight for the processors
+# What takes over ten seconds begins first, so that nothing long is left for one process while the other has ended.
+LONG = (RAY, "chaos/test_forkserver.py", "chaos/test_cluster.py", "labs/test_resume.py", "audit/test_history_cut.py")
+
+
+class _Files(LoadFileScheduling):  # type: ignore[misc]
+    """One file's tests go to one process, in their order; the pieces are begun in the order of the collection."""
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return RAY if f"/{RAY}/" in f"/{file}" else file
+
+
+@pytest.hookimpl
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
+    return _Files(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes: all have to arrive at the same order
+        items.sort(key=lambda item: _turn(item.path.relative_to(TESTS).parts))
+
+
+def _turn(parts: Sequence[str]) -> int:
+    path = "/".join(parts)
+    return next((turn for turn, long in enumerate(LONG) if path.startswith(long)), len(LONG))
+
+
+def pytest_runtest_setup() -> None:
+    """Torch's threads wait for each other in busy loops: where processors are shared, two take ten times as long."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
