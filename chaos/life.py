@@ -40,7 +40,7 @@ class Place:
     """Where lives are led, one after another: a fork server, Ray and a pool of processes, started by the first one.
 
     reuse: a life takes up processes of the one before. Each is built anew from the run's seed as after any restart,
-    but what a workload keeps outside of it, in its modules, is then shared; so twins are trained without.
+    but what a workload keeps outside of it, in its modules, is then shared; so a user's own twins are trained without.
     """
 
     def __init__(self, interrupts: Interrupts, reuse: bool = False, spares: int = 0) -> None:

@@ -28,6 +28,7 @@ from storage.manifest import Fingerprints, decode, manifest_path
 from storage.objects import LocalObjects
 from storage.sealed import canonical, unseal
 from trainers.events import Event, Log
+from trainers.spec import BUILT_IN
 
 TWIN, SECOND = "twin", "twin-2"
 _KEPT = 16  # twins in the cache; the ones used last
@@ -100,7 +101,8 @@ def _lead(twin: Experiment, workload: str, folder: Path, place: Place, notify: N
 
     notify(Log("training the twin: the same run, uninterrupted"))
     run = f"twin-{new_run_id(twin)}"
-    life = Life(twin, training_spec(twin, run, folder, workload), place, notify)
+    reuse = place.reuse and twin.run.workload in BUILT_IN  # which keep nothing outside of what is built anew
+    life = Life(twin, training_spec(twin, run, folder, workload), place, notify, reuse=reuse)
     failure = life.lead("run", run_facts(twin, run, workload))
     if failure is not None:
         raise TwinFailed(f"the twin, the same run without faults, did not finish: {failure}")

@@ -79,7 +79,7 @@ class Group:
 
     def introduce(self, process: Process, role: str, rank: int | None, attempt: int) -> Member:
         """Waits for the process to be up and records who it is, once; notes its place in this attempt."""
-        member = process.known()
+        member = process.known(self._spec.recovery_deadline_s)
         own = member.process
         who: dict[str, Any] = {"pid": own.pid, "start_ticks": own.start_ticks, "host": own.host}
         if process not in self._introduced:
@@ -154,7 +154,9 @@ class Group:
 
     def confirm_exit(self, process: Process, attempt: int) -> Exit:
         """Waits for the launcher's word on how the process ended, records it and tells the watchers."""
-        member = process.known()
+        if process.member is None:  # it never said who it is
+            return Exit(None, None)
+        member = process.member
         seen = exit_of(self._spec.folder / "history", member, _EXIT_RECORD_S)
         who = {"pid": member.process.pid, "start_ticks": member.process.start_ticks}
         self._history.record("exit_confirmed", attempt, signal=seen.signal, code=seen.code, **who)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from trainers.committer import Committer
@@ -23,7 +23,7 @@ from trainers.errors import GaveUp
 from trainers.points import KillPoints
 from trainers.processes import kill_member
 from trainers.reports import CommitterSetup, Member
-from trainers.spec import Survey, TrainingSpec, code_digest
+from trainers.spec import BUILT_IN, Survey, TrainingSpec, code_digest
 from trainers.worker import GROUPS, Worker
 
 _KILL_S = 5.0
@@ -43,8 +43,11 @@ class Trade:
         return cls(spec.workload, spec.workload_config, survey.code_files, survey.fingerprints.code)
 
     def fits(self, spec: TrainingSpec) -> bool:
-        """Whether the same workload is asked for, and its sources, and Killpoint's, are what they were."""
-        if (spec.workload, spec.workload_config) != (self.workload, self.config):
+        """Whether the same workload is asked for, and its sources, and Killpoint's, are what they were.
+
+        A user's own may keep in its modules what it made of a configuration; the built-in ones keep nothing.
+        """
+        if spec.workload != self.workload or (spec.workload not in BUILT_IN and spec.workload_config != self.config):
             return False
         try:
             return code_digest([Path(file) for file in self.files]) == self.code
@@ -72,10 +75,10 @@ class Process:
     threads: int = 0
     last_known: Member | None = None
 
-    def known(self) -> Member:
-        """Waits until the process serves the run. Raises RayError if it never does."""
+    def known(self, deadline_s: float | None = None) -> Member:
+        """Waits until the process serves the run. Raises RayError if it does not, or not by the deadline."""
         if self.member is None:
-            self.member = self.last_known = ray.get(self.starting)
+            self.member = self.last_known = ray.get(self.starting, timeout=deadline_s)
         return self.member
 
 
@@ -100,14 +103,15 @@ class Pool:
         self._count = self._started = 0
 
     def reserve(self, bundle: dict[str, float], count: int, deadline_s: float) -> None:
-        """Room for `count` workers at once, and for the spares. Raises GaveUp if the cluster is too small."""
-        count += self._spares
+        """Room for `count` workers at once, and for the spares if it is made now. Raises GaveUp if the cluster is too
+        small."""
         variables = {**self._own, "PYTHONPATH": _python_path()}
         settled = (self._bundle, self._environment.get("env_vars")) == (bundle, variables) and self._count >= count
-        if self._placement is not None and settled:
+        if settled and self._placement is not None and self._is_there():
             return
         self.close()
         self._environment["env_vars"] = variables
+        count += self._spares
         self._bundle, self._count, self._free = bundle, count, list(range(count))
         self._placement = placement_group(
             [bundle] * count, strategy="PACK", lifetime="detached", name=f"{self.namespace}-workers"
@@ -164,6 +168,11 @@ class Pool:
         if self._placement is not None:
             remove_placement_group(self._placement)
         self._placement, self._count, self._free = None, 0, []
+
+    def _is_there(self) -> bool:
+        """Whether nobody has taken the room away."""
+        table = placement_group_table(self._placement)
+        return bool(table.get("state") == "CREATED")
 
     def _suited(self, spec: TrainingSpec, wanted: Any) -> Process | None:
         for process in [each for each in self._idle if wanted(each)]:

@@ -20,20 +20,33 @@ from trainers.spec import TrainingSpec
 _KILL_S = 5.0
 
 
-def end_predecessors(spec: TrainingSpec, own_namespace: str, history: History) -> None:
-    """Kills this run's workers of earlier supervisors on this host for certain, and elsewhere through Ray."""
+def end_predecessors(spec: TrainingSpec, history: History) -> None:
+    """Kills this run's workers of earlier supervisors on this host for certain, and elsewhere through Ray.
+
+    A pool may serve other runs too: it is ended only with the process that has it.
+    """
     namespaces: set[str] = set()
-    for line in _recorded(spec, history):
-        if line.event == "pool":
-            namespaces.add(line.body["namespace"])
-        elif line.event == "process" and line.body["role"] != "supervisor":
-            _end_here(ProcessId(line.body["host"], line.body["pid"], line.body["start_ticks"]), history)
-    for namespace in namespaces - {own_namespace}:
+    for lines in _recorded(spec, history):
+        supervisor = _process(lines[0])
+        for line in lines:
+            if line.event == "pool" and not (_is_here(supervisor, history) and is_alive(supervisor)):
+                namespaces.add(line.body["namespace"])
+            elif line.event == "process" and line.body["role"] != "supervisor":
+                _end_here(_process(line), history)
+    for namespace in namespaces:
         _end_in_ray(namespace)
 
 
+def _process(line: HistoryLine) -> ProcessId:
+    return ProcessId(line.body["host"], line.body["pid"], line.body["start_ticks"])
+
+
+def _is_here(process: ProcessId, history: History) -> bool:
+    return process.host == history.process.host
+
+
 def _end_here(process: ProcessId, history: History) -> None:
-    if process.host == history.process.host and is_alive(process):
+    if _is_here(process, history) and is_alive(process):
         history.record("killing", pid=process.pid, start_ticks=process.start_ticks, signal=9,
                        why="left by an earlier supervisor")
         kill_here(process, _KILL_S)
@@ -53,12 +66,14 @@ def _end_in_ray(namespace: str) -> None:
             remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(key))))
 
 
-def _recorded(spec: TrainingSpec, history: History) -> Iterator[HistoryLine]:
-    """What earlier supervisors of the run have said, as far as it can be read."""
+def _recorded(spec: TrainingSpec, history: History) -> Iterator[tuple[HistoryLine, ...]]:
+    """What earlier supervisors of the run have said, each by itself, as far as it can be read."""
     for path in sorted((spec.folder / "history").glob("supervisor-*.jsonl")):
         if path.name == history.name:
             continue
         try:
-            yield from read_history(path).lines
+            lines = read_history(path).lines
         except StorageError:
             continue
+        if lines:
+            yield lines

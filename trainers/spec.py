@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trainers.plan import Plan
 
 VERSION = "0.1.0"
+BUILT_IN = {name: f"trainers.workloads.{name}:build" for name in ("bytelm", "linreg", "tiny")}
 Precision = Literal["fp32", "bf16", "fp16"]
 Policy = Literal["stop", "skip"]
 

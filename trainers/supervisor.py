@@ -37,7 +37,7 @@ from trainers.predecessors import end_predecessors
 from trainers.reports import Heartbeat, Vote
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
 from trainers.telling import Telling
-from trainers.watch import AttemptFailed, Lost, Watch, await_survivors, result_of
+from trainers.watch import AttemptFailed, Lost, Watch, await_survivors, never_came, result_of
 
 # Another attempt would end the same way: these are the user's to mend.
 _FATAL = (errors.WorkloadError, errors.DatasetError, errors.StateError, errors.FingerprintMismatch, errors.NonFinite,
@@ -55,7 +55,7 @@ class Supervisor:
         self._spec, self._points, self._notify, self._history = spec, points, notify, history
         self._objects = LocalObjects(spec.folder / "store")
         self._log = CommitLog(self._objects, spec.run, points)
-        self._pool, self._reuse = pool, reuse
+        self._reuse = reuse
         self._group = Group(spec, points, notify, history, pool)
         self._attempt = 0
         self._survey: Survey | None = None
@@ -92,7 +92,7 @@ class Supervisor:
         self._points.enter(0, "supervisor", None, self._history)
         self._history.record("process", None, role="supervisor", rank=None, pid=own.pid, start_ticks=own.start_ticks,
                              host=own.host, history=self._history.name)
-        end_predecessors(spec, self._pool.namespace, self._history)
+        end_predecessors(spec, self._history)
         self._group.start()
         before: list[BaseException | None] = []
         for number in range(spec.max_attempts):
@@ -132,13 +132,13 @@ class Supervisor:
                 self._group.introduce(process, "rank", rank, attempt)
             except RayError as error:
                 process.rank = rank
-                raise AttemptFailed([Lost(process, "actor_died", str(error).splitlines()[0])], {}) from error
+                raise AttemptFailed([never_came(process, error)], {}) from error
         self._surveyed()
         committer = self._group.committer or self._group.start_committer()
         try:
             self._group.introduce(committer, "committer", None, attempt)
         except RayError as error:
-            raise AttemptFailed([Lost(committer, "actor_died", str(error).splitlines()[0])], {}) from error
+            raise AttemptFailed([never_came(committer, error)], {}) from error
         return Watch(ranks, committer, self._group.is_stopped, self._history, self._spec.hang_deadline_s, self._on_beat)
 
     def _surveyed(self) -> Survey:

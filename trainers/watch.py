@@ -172,6 +172,12 @@ def raised(process: Process, cause: BaseException) -> Lost:
     return Lost(process, "raised", str(cause) if isinstance(cause, WorkloadRaised) else described(cause), cause)
 
 
+def never_came(process: Process, error: RayError) -> Lost:
+    """A process that died before it served the run, or did not come up in time."""
+    how = "missed_deadline" if isinstance(error, GetTimeoutError) else "actor_died"
+    return Lost(process, how, str(error).splitlines()[0])
+
+
 def await_survivors(failure: AttemptFailed, lost: Mapping[Process, Lost], deadline_s: float) -> list[Lost]:
     """Waits until the calls of survivors have returned. Returns those that died or missed the deadline."""
     pending = {ref: p for ref, p in failure.pending.items() if p not in lost}

@@ -21,12 +21,12 @@ import torch
 
 from trainers.blame import described, place_of
 from trainers.errors import WorkloadError
+from trainers.spec import BUILT_IN
 
 Batch = dict[str, torch.Tensor]
 Loss = Callable[[torch.nn.Module, Batch], torch.Tensor]
 Config = Mapping[str, Any]
 _ROOT = Path(__file__).resolve().parent.parent
-BUILT_IN = {name: f"trainers.workloads.{name}:build" for name in ("bytelm", "linreg", "tiny")}
 
 
 @dataclass(frozen=True)

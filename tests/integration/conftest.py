@@ -44,17 +44,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def place(cluster: str) -> Iterator[Place]:
     """Where runs follow one another and take up each other's processes, as the trials of a sweep do."""
-    with Place(Interrupts(), reuse=True) as place:
+    with Place(Interrupts(), reuse=True, spares=2) as place:
         yield place
 
 
 @pytest.fixture(scope="session")
-def original(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run, killed twice, with its twin, judged valid. Shared: copy it before changing anything."""
     folder = tmp_path_factory.mktemp("original")
     faults = [kill("microbatch.backward", 15, rank=1), kill("shard.half", 2, attempt=1, rank=0)]
     text = yaml.safe_dump({"run": {**TINY, "keep": 2, "twin": True}, "faults": faults})
-    outcome = run_experiment(parse_experiment(text, folder / "experiment.yaml"), folder / "run")
+    outcome = run_experiment(parse_experiment(text, folder / "experiment.yaml"), folder / "run", place=place)
     assert outcome.verdict["verdict"] == "valid", outcome.verdict
     return outcome.folder
 
@@ -67,8 +67,10 @@ def run(place: Place, tmp_path: Path) -> Run:
         *faults: dict[str, Any], name: str = "run", notify: Callable[[Event], None] = lambda event: None,
         **settings: Any,
     ) -> Outcome:
+        # A workload of the test's own would need other processes, and the next run these again.
+        where = place if settings.get("workload", "tiny") == "tiny" else None
         text = yaml.safe_dump({"run": {**TINY, **settings}, "faults": list(faults)})
         experiment = parse_experiment(text, tmp_path / "experiment.yaml")
-        return run_experiment(experiment, tmp_path / name, notify=notify, place=place)
+        return run_experiment(experiment, tmp_path / name, notify=notify, place=where)
 
     return run_it

@@ -80,6 +80,8 @@ def test_a_restored_checkpoint_that_was_altered_is_named(run: Any, cluster: str)
         command, env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True, timeout=150, check=False
     )
     assert "failure" not in json.loads(resumed.stdout), resumed.stderr
+    after: Outcome = run(name="after", **SMALL)  # who resumes a run leaves the pool of a living process alone
+    assert after.verdict["verdict"] == "valid", after.failure
     result = diff(str(clean.folder), str(stopped.folder))
     first = result.report["first"]
     assert result.exit_status == 1

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from trainers.errors import WorkloadError
-from trainers.spec import code_digest
-from trainers.workload import BUILT_IN, Workload, build, code_files, load_builder
+from trainers.spec import BUILT_IN, code_digest
+from trainers.workload import Workload, build, code_files, load_builder
 
 GOOD = """
 from pathlib import Path
