@@ -311,9 +311,9 @@ with ForkServer() as server, Interrupts() as interrupts, ray_cluster(3, interrup
             ray.get(worker.train.remote())
         except ray.exceptions.RayActorError:
             pass
-    until = time.monotonic() + 20
-    while sum('"exited"' in path.read_text() for path in Path(sys.argv[1]).glob("launcher-*")) < 2:
-        assert time.monotonic() < until, "the ends of two workers were not recorded"
+    until = time.monotonic() + 20  # of the first one, which Ray ends, Ray may end the launcher too
+    while not any('"signal":9' in path.read_text() for path in Path(sys.argv[1]).glob("launcher-*")):
+        assert time.monotonic() < until, "the end of a killed worker was not recorded"
         time.sleep(0.01)
     print(json.dumps({"server": server.pid, "who": who}), flush=True)
     if sys.argv[2] == "killed":
@@ -342,4 +342,3 @@ def test_an_actor_of_ray_trains_and_nothing_is_left(tmp_path: Path, wait_for: Wa
         for path in tmp_path.glob("launcher-*") for line in read_history(path).lines if line.event == "exited"
     }  # fmt: skip
     assert ends[workers[1]] == signal.SIGKILL
-    assert set(ends) >= set(workers[:2])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from reseal import reseal
-from run_kit import kill
+from run_kit import kill, last_parts
 
 from chaos.diff.command import diff
 from chaos.run import Outcome
@@ -37,6 +37,7 @@ def test_a_killed_run_and_its_twin_differ_in_nothing(original: Path) -> None:
 def test_the_same_seed_differs_in_nothing_and_another_one_is_named(run: Any) -> None:
     a, b, c = (run(name=n, seed=s, **SMALL).folder for n, s in (("a", 5), ("b", 5), ("c", 6)))
     same = diff(str(a), str(b))
+    assert last_parts(a) == last_parts(b) != last_parts(c)
     assert (same.exit_status, same.report["compared"]["records"]) == (0, 16), same.report
     assert diff(f"{a}:s00000008-a0000", f"{b}:s00000008-a0000").exit_status == 0
     other = diff(str(a), str(c))

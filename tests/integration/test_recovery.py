@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from run_kit import events, explain, invariant, kill, last_parts
+import yaml
+from run_kit import TINY, events, explain, invariant, kill, last_parts
 
-from chaos.run import Outcome
+from chaos.experiment import parse_experiment
+from chaos.life import Place
+from chaos.passages import recorded_passages
+from chaos.run import Outcome, run_experiment
 
 
 def _valid(outcome: Outcome, *, restarts: int) -> None:
@@ -24,14 +28,6 @@ def test_two_kills_and_the_same_end_as_an_uninterrupted_run(original: Path) -> N
         assert fault["receipt"]["target"]["pid"] == fault["observed"]["pid"]
         assert fault["observed"]["signal"] == 9
     assert last_parts(original) == last_parts(original / "twin")
-
-
-def test_the_same_seed_gives_the_same_run_and_another_seed_another(run) -> None:  # type: ignore[no-untyped-def]
-    first, second, other = (run(name=n, seed=s, standbys=0) for n, s in (("a", 5), ("b", 5), ("c", 6)))
-    outcomes = (first, second, other)
-    ids = [{(e["rank"], e["step"]): e["ids"] for e in events(o.folder, "worker", "step")} for o in outcomes]
-    assert ids[0] == ids[1] != ids[2]
-    assert last_parts(first.folder) == last_parts(second.folder) != last_parts(other.folder)
 
 
 def test_four_ranks_come_back_from_a_hang_a_kill_and_an_exception(run) -> None:  # type: ignore[no-untyped-def]
@@ -84,3 +80,23 @@ def test_kills_at_random_times_from_a_seed(run) -> None:  # type: ignore[no-unty
     fault = {"kind": "sigkill", "at": {"attempt": 0, "role": "rank", "rank": 0, "random_s": [0.05, 0.3]}}
     outcome = run(fault, steps=120, save_every=20)
     _valid(outcome, restarts=1)
+
+
+def test_a_kill_while_a_save_stands_at_its_gate(run) -> None:  # type: ignore[no-untyped-def]
+    gate = {"role": "committer", "point": "publish.before", "hit": 2}
+    outcome = run({**kill("microbatch.backward", 15, rank=1), "gate": gate})
+    assert outcome.verdict["verdict"] == "valid", explain(outcome)
+    (seen,) = outcome.verdict["faults"]
+    assert seen["receipt"]["gate"]["held"] is True
+    assert not [line for line in outcome.verdict["unseen"] if "no gate was used" in line or "in flight" in line]
+    assert [each["restored_step"] for each in outcome.verdict["recoveries"]] in ([3], [6])
+
+
+def test_what_a_standby_passes_is_counted(place: Place, tmp_path: Path) -> None:
+    text = yaml.safe_dump({"run": {**TINY, "steps": 200, "save_every": 100, "twin": False}})
+    experiment = parse_experiment(text, tmp_path / "e.yaml")
+    outcome = run_experiment(experiment, tmp_path / "run", record_passages=True, place=place)
+    assert outcome.failure is None
+    counts = {(count.point, count.role): count.hits for count in recorded_passages(outcome.folder)}
+    assert counts["standby.warm", "standby"] == 1
+    assert counts["step.end", "rank"] == 200

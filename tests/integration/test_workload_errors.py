@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from run_kit import TINY, events, explain, kill
+from run_kit import events, explain, kill
 
 from chaos.experiment import parse_experiment
-from chaos.life import Place
-from chaos.passages import recorded_passages
 from chaos.run import Outcome, run_experiment
 from trainers.events import DeathDetected
 
@@ -81,13 +79,3 @@ def test_planned_exceptions_in_the_users_code_are_recovered_from(cluster: str, t
     details = [e["detail"] for e in events(outcome.folder, "supervisor", "detected") if e["how"] == "raised"]
     assert len(details) == 3
     assert all(detail.startswith(f"InjectedFault: injected fault f{n}") for n, detail in enumerate(details))
-
-
-def test_what_a_standby_passes_is_counted(place: Place, tmp_path: Path) -> None:
-    text = yaml.safe_dump({"run": {**TINY, "steps": 200, "save_every": 100, "twin": False}})
-    experiment = parse_experiment(text, tmp_path / "e.yaml")
-    outcome = run_experiment(experiment, tmp_path / "run", record_passages=True, place=place)
-    assert outcome.failure is None
-    counts = {(count.point, count.role): count.hits for count in recorded_passages(outcome.folder)}
-    assert counts["standby.warm", "standby"] == 1
-    assert counts["step.end", "rank"] == 200
