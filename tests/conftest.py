@@ -11,11 +11,9 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 TESTS = Path(__file__).parent
-# Each of the two is one piece: its tests share one Ray, and those of the first take up each other's processes too.
-RAY, FRESH = "integration", "integration, fresh processes"
-OWN = tuple(f"integration/test_{name}.py" for name in ("labs", "own_workload", "resumed", "twin", "workload_errors"))
+RAY = "integration"  # all of it is one piece: its tests share one Ray, and two would fight for the processors
 # What takes over ten seconds begins first, so that nothing long is left for one process while the other has ended.
-LONG = (*OWN, RAY, "chaos/test_forkserver.py", "chaos/test_cluster.py", "labs/test_resume.py", "audit/test_history_cut.py")
+LONG = (RAY, "chaos/test_forkserver.py", "chaos/test_cluster.py", "labs/test_resume.py", "audit/test_history_cut.py")
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc]
@@ -27,8 +25,6 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        if file.endswith(OWN):
-            return FRESH
         return RAY if f"/{RAY}/" in f"/{file}" else file
 
 

@@ -71,7 +71,7 @@ def test_bf16_momentum_steplr_dropout_and_the_best_model(run: Run) -> None:
 def test_a_gradient_scaler_that_overflowed_before_the_kill(run: Run, tmp_path: Path) -> None:
     (tmp_path / "workload.py").write_text(HALF)
     killed = same_as_uninterrupted(
-        run, kill("microbatch.backward", 29, rank=0), workload="workload.py:build", steps=18
+        run, kill("microbatch.backward", 29, rank=0), workload="workload.py:build", steps=18, standbys=0
     )  # fmt: skip
     restored = killed.verdict["recoveries"][0]["restored_step"]
     skipped = sorted({step["step"] for step in events(killed.folder, "worker", "step") if step["skipped"]})

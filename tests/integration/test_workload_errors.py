@@ -48,7 +48,7 @@ def run_it(folder: Path, raise_at: int | None, *faults: dict[str, Any], notify: 
     (folder / "mine.py").write_text(WORKLOAD)
     (folder / "sibling.py").write_text(SIBLING)
     run = {"workload": "mine.py:build", "config": {"raise_at": raise_at}, "ranks": 2, "global_batch": 16,
-           "microbatches": 2, "steps": 8, "save_every": 3, "standbys": 1}
+           "microbatches": 2, "steps": 8, "save_every": 3, "standbys": 0}
     text = yaml.safe_dump({"run": run, "faults": list(faults)})
     return run_experiment(parse_experiment(text, folder / "experiment.yaml"), folder / "run", notify=notify)
 

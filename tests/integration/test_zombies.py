@@ -76,7 +76,8 @@ def _command(cluster: str, *arguments: str) -> subprocess.Popen[str]:
 def orphaned(cluster: str, tmp_path: Path) -> Path:
     """A run whose supervisor was killed one second into training, with the ranks still training."""
     folder = tmp_path / "run"
-    process = _command(cluster, str(_experiment(tmp_path, steps=600, save_every=25)), "--output", str(folder))
+    experiment = _experiment(tmp_path, steps=600, save_every=25, standbys=0)
+    process = _command(cluster, str(experiment), "--output", str(folder))
     _out, err = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, err
     return folder
@@ -98,7 +99,7 @@ def test_a_killed_supervisor_is_taken_up_from_disk_by_exactly_one_of_two_that_re
 def test_ctrl_c_leaves_nothing_behind_and_the_run_can_go_on(cluster: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     experiment = tmp_path / "experiment.yaml"
-    experiment.write_text(yaml.safe_dump({"run": {**TINY, "steps": 3000, "save_every": 25}}))
+    experiment.write_text(yaml.safe_dump({"run": {**TINY, "steps": 3000, "save_every": 25, "standbys": 0}}))
     process = _command(cluster, str(experiment), "--output", str(folder))
     limit = time.monotonic() + 90
     while not list(folder.glob("store/log/00000003.json")):
