@@ -58,7 +58,7 @@ def _end_in_ray(namespace: str) -> None:
         if actor["namespace"] == namespace:
             try:
                 ray.kill(ray.get_actor(actor["name"], namespace=namespace), no_restart=True)
-            except ValueError:  # gone meanwhile
+            except (ValueError, AssertionError):  # gone meanwhile; Ray asserts if it goes while it is looked up
                 continue
     for key, group in placement_group_table().items():
         if str(group["name"]).startswith(f"{namespace}-") and group["state"] != "REMOVED":
