@@ -311,6 +311,10 @@ with ForkServer() as server, Interrupts() as interrupts, ray_cluster(3, interrup
             ray.get(worker.train.remote())
         except ray.exceptions.RayActorError:
             pass
+    until = time.monotonic() + 20  # a server that is killed tells no launcher of an end any more
+    while sum("exited" in path.read_text() for path in Path(sys.argv[1]).glob("launcher-*")) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.01)
     print(json.dumps({"server": server.pid, "who": who}), flush=True)
     if sys.argv[2] == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
