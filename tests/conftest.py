@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-TESTS = Path(__file__).parent
-RAY = "integration"  # all of it is one piece: its tests share one Ray, and two would fight for the processors
+RAY = "tests/integration/"  # all of it is one piece: its tests share one Ray, and two would fight for the processors
 # What takes over ten seconds begins first, so that nothing long is left for one process while the other has ended.
-LONG = (RAY, "chaos/test_forkserver.py", "chaos/test_cluster.py", "labs/test_resume.py", "audit/test_history_cut.py")
+LONG = (RAY, "tests/chaos/test_forkserver.py", "tests/chaos/test_cluster.py", "tests/labs/test_resume.py")
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc]
@@ -25,7 +22,7 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return RAY if f"/{RAY}/" in f"/{file}" else file
+        return RAY if file.startswith(RAY) else file
 
 
 @pytest.hookimpl
@@ -35,12 +32,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # one of several processes: all have to arrive at the same order
-        items.sort(key=lambda item: _turn(item.path.relative_to(TESTS).parts))
-
-
-def _turn(parts: Sequence[str]) -> int:
-    path = "/".join(parts)
-    return next((turn for turn, long in enumerate(LONG) if path.startswith(long)), len(LONG))
+        items.sort(key=lambda item: next((n for n, long in enumerate(LONG) if item.nodeid.startswith(long)), len(LONG)))
 
 
 def pytest_runtest_setup() -> None:
