@@ -65,11 +65,12 @@ class Member:
 
 
 WAITS_FOR_INPUT = "waits for input"
+WARMS_UP = "warms up"  # of a process that got a rank before it was warm
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """`ticks` grows with every point passed; `phase` is the last one, or WAITS_FOR_INPUT.
+    """`ticks` grows with every point passed; `phase` is the last one, or WAITS_FOR_INPUT, or WARMS_UP.
 
     loss: of the last step, None before the first one of the attempt. findings: new since the last heartbeat.
     """

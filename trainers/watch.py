@@ -18,7 +18,7 @@ from storage.history import History
 from trainers.blame import described
 from trainers.errors import Interrupted, WorkloadRaised
 from trainers.pool import Process
-from trainers.reports import WAITS_FOR_INPUT, Heartbeat, Outcome
+from trainers.reports import WAITS_FOR_INPUT, WARMS_UP, Heartbeat, Outcome
 
 _POLL_S = 0.1
 _PING_S = 0.25
@@ -159,7 +159,8 @@ class Watch:
         waiting = [p for p in pending.values() if p in self._pulses]
         phases = {p: beat.phase for p in waiting if (beat := self._pulses[p].last) is not None}
         # A slow input is not a hang: Ray runs a lost task again, and starting its workers takes seconds.
-        late *= _INPUT_PATIENCE if WAITS_FOR_INPUT in phases.values() else 1
+        # Neither is a process that still warms up where there is little of a processor to be had.
+        late *= _INPUT_PATIENCE if {WAITS_FOR_INPUT, WARMS_UP} & set(phases.values()) else 1
         if not waiting or any(now - self._pulses[p].moved <= late for p in waiting):
             return []
         # Who waits in the reduction waits for the others: the suspects are those who do not.

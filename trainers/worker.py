@@ -21,7 +21,7 @@ from storage.process import ProcessId, current_process, start_ticks
 from trainers.blame import blamed
 from trainers.errors import Interrupted, StateError, TrainingError
 from trainers.points import KillPoints, PointRaised
-from trainers.reports import WAITS_FOR_INPUT, Heartbeat, Member, Outcome, SaveReport, Vote
+from trainers.reports import WAITS_FOR_INPUT, WARMS_UP, Heartbeat, Member, Outcome, SaveReport, Vote
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
 from trainers.witness import released, watched
 
@@ -57,7 +57,7 @@ class Worker:
     def __init__(self) -> None:
         self._duty: Duty | None = None
         self._rank_or_none: Rank | None = None
-        self._warm = False
+        self._warm = self._warming = False
         self._last_heard = time.monotonic()
         threading.Thread(target=self._end_when_orphaned, name="orphan", daemon=True).start()
 
@@ -102,8 +102,8 @@ class Worker:
         self._last_heard = time.monotonic()
         history, rank = self._here().history, self._rank_or_none
         history.witness(clock)
-        if rank is None:
-            return Heartbeat(0, "idle", 0, None, history.clock)
+        if rank is None or self._warming:
+            return Heartbeat(0, WARMS_UP if self._warming else "idle", 0, None, history.clock)
         phase = WAITS_FOR_INPUT if rank.waits_for_input else rank.phase
         return Heartbeat(rank.ticks, phase, rank.step, rank.loss, history.clock, rank.take_findings())
 
@@ -135,7 +135,11 @@ class Worker:
 
     def warm(self) -> None:
         """What is slow the first time, once in this process's life."""
-        self._rank.warm(again=self._warm)
+        self._warming = True
+        try:
+            self._rank.warm(again=self._warm)
+        finally:
+            self._warming = False
         self._warm = True
 
     def prepare(self, assignment: Assignment, candidate: Candidate | None) -> Vote:

@@ -13,7 +13,7 @@ from virtual_ray import NEVER, Ref, VirtualRay, raised
 from storage.history import History
 from trainers.errors import Interrupted, StateError
 from trainers.pool import Process
-from trainers.reports import WAITS_FOR_INPUT, Heartbeat, Outcome
+from trainers.reports import WAITS_FOR_INPUT, WARMS_UP, Heartbeat, Outcome
 from trainers.watch import AttemptFailed, Watch, result_of
 
 HANG_S = 10.0
@@ -183,8 +183,9 @@ def test_who_has_finished_is_not_expected_to_move(scene: Scene) -> None:
     assert scene.collect(Ref(1.0, Outcome(True, 6)), Ref(100.0, Outcome(True, 6)))
 
 
-def test_a_slow_input_is_no_hang_until_it_is_very_slow(scene: Scene) -> None:
-    scene.beats = [lambda now: beat(7, "reduce.before"), lambda now: beat(6, WAITS_FOR_INPUT)]
+@pytest.mark.parametrize("phase", [WAITS_FOR_INPUT, WARMS_UP])
+def test_a_slow_input_or_start_is_no_hang_until_it_is_very_slow(scene: Scene, phase: str) -> None:
+    scene.beats = [lambda now: beat(7, "reduce.before"), lambda now: beat(6, phase)]
     assert scene.fails(Ref(), Ref()) == [("rank 1", "stalled")]
     assert 3 * HANG_S < scene.ray.now < 10 * HANG_S
 
