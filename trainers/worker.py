@@ -57,6 +57,7 @@ class Worker:
     def __init__(self) -> None:
         self._duty: Duty | None = None
         self._rank_or_none: Rank | None = None
+        self._making = threading.Lock()
         self._warm = self._warming = False
         self._last_heard = time.monotonic()
         threading.Thread(target=self._end_when_orphaned, name="orphan", daemon=True).start()
@@ -86,12 +87,13 @@ class Worker:
 
     @property
     def _rank(self) -> Rank:
-        if self._rank_or_none is None:
-            from trainers.rank import Rank
+        with self._making:  # two threads may ask first: a second rank would take the place of one that has a store open
+            if self._rank_or_none is None:
+                from trainers.rank import Rank
 
-            duty = self._here()
-            self._rank_or_none = Rank(duty.spec, duty.history, duty.points)
-        return self._rank_or_none
+                duty = self._here()
+                self._rank_or_none = Rank(duty.spec, duty.history, duty.points)
+            return self._rank_or_none
 
     @ray.method(concurrency_group="hold")
     def hold(self) -> None:
