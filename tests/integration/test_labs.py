@@ -34,7 +34,8 @@ def test_the_cursor_of_a_killed_run(cluster: str, tmp_path: Path) -> None:
     try:
         lab = run_lab(tmp_path / "lab", 7, lambda case: lambda event: None)
     except CaseFailed as error:  # where others use the processors too: the lab itself says to try again
-        assert "the input came too slowly on this machine" in str(error)
+        if "the input came too slowly on this machine" not in str(error):
+            raise
         shutil.rmtree(tmp_path / "lab")
         lab = run_lab(tmp_path / "lab", 7, lambda case: lambda event: None)
     assert lab.passed, lab.to_json()
