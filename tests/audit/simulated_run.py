@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import audit_files as files
 import numpy as np
@@ -595,7 +595,14 @@ def one_kill(folder: Path, edit: Edit = _nothing, **settings: Any) -> Simulation
 
 def two_kills(folder: Path, edit: Edit = _nothing, **settings: Any) -> Simulation:
     """A rank is killed after step 5, the committer while the save of step 8 is in flight; the run finishes."""
-    sim = Simulation(folder, Settings(faults=[F0, F1], **settings), edit)
+    return killed_twice(Simulation(folder, Settings(faults=[F0, F1], **settings), edit))
+
+
+S = TypeVar("S", bound=Simulation)
+
+
+def killed_twice(sim: S) -> S:
+    """The story of `two_kills`, in any simulation that plans F0 and F1."""
     sim.start()
     sim.train(5)
     sim.kill(F0)

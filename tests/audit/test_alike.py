@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from judging import Judge
-from simulated_run import Edit, Settings, Simulation, loss, two_kills
+from simulated_run import F0, F1, Edit, Settings, Simulation, killed_twice, loss, two_kills
 
 from chaos.audit import audit_run
 
@@ -132,19 +132,7 @@ def valid(tmp_path: Path, edit: Edit, **settings: Any) -> Simulation:
             edit("state", thing)
             return self.parts(shared, local, texts), shared, local, texts
 
-    from simulated_run import F0, F1
-
-    sim = Following(tmp_path / "run", Settings(faults=[F0, F1], **settings))
-    sim.start()
-    sim.train(5)
-    sim.kill(F0)
-    sim.recover()
-    sim.train(7)
-    sim.train(8, publish=False)
-    sim.kill(F1)
-    sim.recover()
-    sim.train(sim.set.steps)
-    sim.finish()
+    sim = killed_twice(Following(tmp_path / "run", Settings(faults=[F0, F1], **settings)))
     verdict = audit_run(sim.folder)
     assert verdict.verdict == "valid", verdict.invariants
     return sim
