@@ -9,11 +9,12 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any
 
 import psutil
 
+from chaos import workersetup
 from chaos.errors import DeviceMissing, RayUnreachable
 from chaos.interrupts import Interrupts
 
@@ -112,6 +113,8 @@ def _connect(cpus: int, address: str | None) -> str | None:
 
     local: dict[str, Any] = {"num_cpus": max(cpus, os.cpu_count() or 1), "include_dashboard": False}
     silence_worker_deaths()
+    if not address:
+        set_up_workers()
     try:
         context: Any = ray.init(
             address=address or "local",
@@ -136,11 +139,25 @@ def silence_worker_deaths() -> None:
     ray._private.worker.print_to_stdstream = lambda *_args, **_kwargs: None
 
 
+def set_up_workers() -> None:
+    """Has the Ray that is started next run `workersetup` first in its workers.
+
+    The name is private to Ray, which joins it to a folder; an absolute path is what comes out. A test holds it.
+    """
+    import ray._private.ray_constants
+
+    ray._private.ray_constants.SETUP_WORKER_FILENAME = workersetup.script()
+
+
 def _disconnect(others: list[psutil.Process]) -> None:
-    """Shuts Ray down and makes sure that nothing that this process had started is left, but for `others`."""
+    """Shuts Ray down and makes sure that nothing that this process had started is left, but for `others` and theirs."""
     import ray
 
-    started = [child for child in psutil.Process().children(recursive=True) if child not in others]
+    spared = set(others)
+    for other in others:
+        with suppress(psutil.NoSuchProcess):
+            spared.update(other.children(recursive=True))
+    started = [child for child in psutil.Process().children(recursive=True) if child not in spared]
     ray.shutdown()
     _gone, left = psutil.wait_procs(started, timeout=_SHUTDOWN_S)
     for process in left:

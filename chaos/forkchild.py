@@ -42,7 +42,11 @@ class Interpreter:
 
     def after_preloading(self) -> None:
         """Keeps what the modules have set: importing them in the child would set it too."""
-        self.added = {key: value for key, value in os.environ.items() if key not in self.before}
+        self.added |= {key: value for key, value in os.environ.items() if key not in self.before}
+
+    def search_path(self, environment: Mapping[str, str], *first: str) -> list[str]:
+        """`sys.path` of an interpreter with that environment."""
+        return list(dict.fromkeys([*first, *_python_path(environment), *self.paths]))
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Child:
 def become(child: Child, interpreter: Interpreter) -> None:
     """Runs the script. Its exceptions and its exit are this process's own."""
     request = child.request
-    _die_with(child.server)
+    die_with(child.server)
     child.join_group(0)
     _take_limits(child.launcher)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -95,7 +99,7 @@ def become(child: Child, interpreter: Interpreter) -> None:
     _run(request.arguments, interpreter)
 
 
-def _die_with(server: int) -> None:
+def die_with(server: int) -> None:
     """The end of a child that outlived the server would be seen by nobody."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != server:
@@ -148,7 +152,7 @@ def _run(arguments: list[str], interpreter: Interpreter) -> None:
     script = arguments[0]
     sys.argv, sys.orig_argv = list(arguments), [sys.executable, *arguments]
     folder = os.path.dirname(os.path.realpath(script))
-    sys.path[:] = list(dict.fromkeys([folder, *_python_path(os.environ), *interpreter.paths]))
+    sys.path[:] = interpreter.search_path(os.environ, folder)
     main = ModuleType("__main__")
     loader = SourceFileLoader("__main__", script)
     vars(main).update(__file__=script, __loader__=loader, __cached__=None, __builtins__=__builtins__)

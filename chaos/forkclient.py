@@ -2,7 +2,7 @@
 
 Standard library only, and little of it: it runs in every launcher before the worker exists. A request is a length, a
 JSON text and the descriptors 0, 1, 2 and the gate, a pipe at whose end the process waits before it begins; the
-answers are who the process is, with a pidfd, and later its wait status.
+answers are who the process is, with a pidfd, and later its wait status; or the path of the server to ask instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 FORKSERVER_ENV = "KILLPOINT_FORKSERVER"
 LENGTH = struct.Struct("!Q")
-STARTED = struct.Struct("!qq")  # pid, start time in clock ticks
+STARTED = struct.Struct("!qq")  # pid, start time in clock ticks; or 0 and the length of the path that follows
 ENDED = struct.Struct("!q")  # wait status
 _ANSWER_S = 30.0  # preloading takes 2 s of a free core
 
@@ -87,17 +87,14 @@ def ask(path: str, arguments: list[str], blocked: set[int | signal.Signals]) -> 
         unbuffered, arguments = True, arguments[1:]
     if not arguments or arguments[0].startswith("-"):
         return None  # `-c`, `-m` and options that a running interpreter cannot take
-    connection = socket.socket(socket.AF_UNIX)
     theirs, ours = os.pipe()
     try:
         umask = os.umask(0o077)
         os.umask(umask)
         mask = [int(number) for number in blocked]
         request = Request(arguments, unbuffered, dict(os.environ), os.getcwd(), umask, mask)
-        who, descriptor = _asked(connection, path, request, theirs)
-        return Served(*who, descriptor, connection, ours)
+        return _asked(path, request, theirs, ours)
     except OSError as error:
-        connection.close()
         os.close(ours)
         print(f"killpoint launcher: no fork server at {path} ({error}); starting python", file=sys.stderr)
         return None
@@ -105,18 +102,31 @@ def ask(path: str, arguments: list[str], blocked: set[int | signal.Signals]) -> 
         os.close(theirs)
 
 
-def _asked(connection: socket.socket, path: str, request: Request, gate: int) -> tuple[tuple[int, int], int]:
+def _asked(path: str, request: Request, theirs: int, ours: int) -> Served:
+    """Asks the server at `path`, and the one that it refers to. `theirs`, `ours`: the two ends of the gate."""
+    connection = socket.socket(socket.AF_UNIX)
     text = request.to_json()
-    connection.settimeout(_ANSWER_S)
-    connection.connect(path)
-    socket.send_fds(connection, [LENGTH.pack(len(text))], [0, 1, 2, gate])
-    connection.sendall(text)
-    answer, descriptors, _flags, _address = socket.recv_fds(connection, STARTED.size, 1)
-    if len(answer) != STARTED.size or len(descriptors) != 1:
-        raise ConnectionError("it closed the connection")
-    connection.settimeout(None)
-    pid, ticks = STARTED.unpack(answer)
-    return (pid, ticks), descriptors[0]
+    try:
+        connection.settimeout(_ANSWER_S)
+        connection.connect(path)
+        socket.send_fds(connection, [LENGTH.pack(len(text))], [0, 1, 2, theirs])
+        connection.sendall(text)
+        answer, descriptors, _flags, _address = socket.recv_fds(connection, STARTED.size, 1)
+        if len(answer) != STARTED.size:
+            raise ConnectionError("it closed the connection")
+        pid, ticks = STARTED.unpack(answer)
+        if pid == 0:
+            path = os.fsdecode(_exactly(connection, ticks))
+        elif len(descriptors) == 1:
+            connection.settimeout(None)
+            return Served(pid, ticks, descriptors[0], connection, ours)
+        else:
+            raise ConnectionError("it sent no descriptor")
+    except OSError:
+        connection.close()
+        raise
+    connection.close()
+    return _asked(path, request, theirs, ours)
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

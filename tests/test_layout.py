@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("chaos", "trainers", "storage")
 MAY_IMPORT = {"chaos": {"chaos", "trainers", "storage"}, "trainers": {"trainers", "storage"}, "storage": {"storage"}}
 IMPORT_RAY = {
-    "chaos.cluster", "chaos.labs.pipeline_ray",
+    "chaos.cluster", "chaos.forkjobs", "chaos.labs.pipeline_ray",
     "trainers.group", "trainers.pipeline", "trainers.pool", "trainers.predecessors", "trainers.processes",
     "trainers.source", "trainers.supervisor", "trainers.watch", "trainers.worker",
 }  # fmt: skip

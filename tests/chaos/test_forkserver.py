@@ -276,8 +276,65 @@ def test_what_is_preloaded_starts_no_thread_and_draws_nothing_twice(tmp_path: Pa
     assert one[2:] == two[2:] == [2, False, False]
 
 
+WORKER = """
+import json, os, sys
+from ray import WorkerID
+print(json.dumps({"parent": os.getppid(), "id": WorkerID.from_random().hex(), "job": os.environ["RAY_JOB_ID"],
+                  "data": "ray.data" in sys.modules, "threads": len(os.listdir("/proc/self/task"))}))
+"""
+
+
+def test_workers_of_a_job_are_forked_where_ray_is_imported_and_draw_ids_of_their_own(tmp_path: Path) -> None:
+    """Ray's ids are drawn inside its core, where all children of a process that has drawn would draw the same."""
+    jobs = ("01000000", "01000000", "02000000")
+    found = []
+    with ForkServer(preload=["numpy"]) as server:
+        for job in jobs:
+            process = launch(tmp_path, WORKER, server.path, watch=False, env={"RAY_JOB_ID": job})
+            out, err = process.communicate(timeout=60)
+            assert process.returncode == 0, err
+            found.append(json.loads(out))
+        parents = [each["parent"] for each in found]
+        assert [psutil.Process(parent).ppid() for parent in parents] == [server.pid] * 3
+    assert parents[0] == parents[1] != parents[2]
+    assert len({each["id"] for each in found}) == 3
+    assert [each["job"] for each in found] == list(jobs)
+    assert all(each["data"] and each["threads"] == 1 for each in found)
+    assert not any(psutil.pid_exists(parent) for parent in parents)
+    assert not list(server.path.parent.glob(f"{server.path.name}*"))
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        ("raise RuntimeError('no')", "cannot import ray: no"),
+        ("from ray import WorkerID\nWorkerID.from_random()", "draws at random when it is imported"),
+    ],
+)
+def test_without_a_fit_server_of_its_job_a_worker_is_forked_by_the_first(
+    tmp_path: Path, module: str, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ray's own module is what is spoilt here: one that is found before it on the workers' search path."""
+    (tmp_path / "trainers").mkdir()
+    (tmp_path / "trainers" / "__init__.py").write_text(module)
+    code = "import os, sys; print(os.getppid(), 'ray' in sys.modules)"
+    with ForkServer(preload=[]) as server:
+        parents, launchers = [], []
+        for _ in range(2):
+            env = {"RAY_JOB_ID": "01000000", "PYTHONPATH": str(tmp_path)}
+            process = launch(tmp_path, code, server.path, watch=False, env=env)
+            out, err = process.communicate(timeout=60)
+            assert process.returncode == 0, err
+            parents.append(out.split())
+            launchers.append(process.pid)
+        assert parents[0] == [str(launchers[0]), "False"]  # it waited for what never serves: a plain process
+        assert parents[1] == [str(server.pid), "False"]
+    assert says in capfd.readouterr().err
+
+
 PROGRAM = """
 import json, os, signal, sys, time
+import psutil
 from pathlib import Path
 from trainers.witness import watched
 from chaos.cluster import ray_cluster
@@ -315,7 +372,8 @@ with ForkServer() as server, Interrupts() as interrupts, ray_cluster(3, interrup
     while not any('"signal":9' in path.read_text() for path in Path(sys.argv[1]).glob("launcher-*")):
         assert time.monotonic() < until, "the end of a killed worker was not recorded"
         time.sleep(0.01)
-    print(json.dumps({"server": server.pid, "who": who}), flush=True)
+    parents = {(parent, psutil.Process(parent).ppid()) for _pid, parent, _group, _good in who}
+    print(json.dumps({"server": server.pid, "parents": list(parents), "who": who}), flush=True)
     if sys.argv[2] == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()
@@ -332,9 +390,11 @@ def test_an_actor_of_ray_trains_and_nothing_is_left(tmp_path: Path, wait_for: Wa
     assert done.returncode == (0 if end == "by itself" else -signal.SIGKILL), done.stderr
     result, *took = done.stdout.splitlines()
     said = json.loads(result)
-    assert [(parent, good) for _pid, parent, _group, good in said["who"]] == [(said["server"], True)] * 3
+    ((job_server, first),) = said["parents"]
+    assert first == said["server"]
+    assert all(good for *_rest, good in said["who"])
     workers = [pid for pid, *_rest in said["who"]]
-    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in [*workers, said["server"]]))
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in [*workers, job_server, first]))
     if took:
         assert float(took[0]) < 4.5  # Ray's end does not wait for the server's
     ends = {

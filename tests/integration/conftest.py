@@ -13,7 +13,7 @@ import ray
 import yaml
 from run_kit import TINY, kill
 
-from chaos.cluster import silence_worker_deaths
+from chaos.cluster import set_up_workers, silence_worker_deaths
 from chaos.experiment import parse_experiment
 from chaos.forkclient import FORKSERVER_ENV
 from chaos.forkserver import ForkServer
@@ -31,6 +31,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     silence_worker_deaths()
+    set_up_workers()
     with ForkServer() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv(FORKSERVER_ENV, str(server.path))
