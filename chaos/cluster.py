@@ -8,8 +8,9 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -46,9 +47,12 @@ def require_devices(precision: str, ranks: int) -> None:
 
 
 @contextmanager
-def ray_cluster(cpus: int, interrupts: Interrupts) -> Iterator[None]:
+def ray_cluster(
+    cpus: int, interrupts: Interrupts, environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[None]:
     """Ray at RAY_ADDRESS, else a local one with at least `cpus` CPUs. Raises RayUnreachable.
 
+    environment: variables that all processes of the local one have.
     A caller that is connected already keeps its cluster: it is used, and not shut down.
     """
     import ray
@@ -64,7 +68,8 @@ def ray_cluster(cpus: int, interrupts: Interrupts) -> Iterator[None]:
         with interrupts.deferred():
             interrupts.ignore_hangups()
             try:
-                session = _connect(cpus, address)
+                with _variables(environment):
+                    session = _connect(cpus, address)
             except SystemExit as ended:  # Ray's own handler of SIGTERM, which it installs halfway through its start
                 interrupts.note(int(ended.code or signal.SIGTERM))
             interrupts.install()
@@ -74,6 +79,21 @@ def ray_cluster(cpus: int, interrupts: Interrupts) -> Iterator[None]:
             _disconnect(others)
             if session is not None:
                 shutil.rmtree(session, ignore_errors=True)  # logs and sockets, some megabytes a run
+
+
+@contextmanager
+def _variables(given: Mapping[str, str]) -> Iterator[None]:
+    """What is started meanwhile has them."""
+    before = {key: os.environ.get(key) for key in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class Place:
         """Starts what is not there yet; the variables that workers need. Raises RayUnreachable."""
         if self._environment is None:
             environment = _fork_server(fork_workers, self._stack)
-            self._stack.enter_context(ray_cluster(cpus, self.interrupts))
+            self._stack.enter_context(ray_cluster(cpus, self.interrupts, environment))
             self._environment = environment
         return self._environment if fork_workers else {FORKSERVER_ENV: ""}
 

@@ -47,17 +47,21 @@ def take_variables(variables: dict[str, str]) -> None:
 
 
 def main() -> int:
-    """Becomes the launcher, or the interpreter; or Ray's script, which lies beside the worker's."""
+    """Becomes the launcher, or the interpreter; or Ray's script, which lies beside the worker's.
+
+    The launcher also of workers of which it was not asked, if they can be forked: Ray's own, which are slow to start.
+    """
     from chaos import launcher
+    from chaos.forkclient import FORKSERVER_ENV
 
     arguments = sys.argv[1:]
     found = worker_arguments(arguments)
     if found is not None:
         context, rest = found
-        own = context.get("py_executable") == launcher.py_executable()
-        if own or context.get("py_executable") in (None, sys.executable):
+        wanted = context.get("py_executable")
+        if wanted in (None, sys.executable, launcher.py_executable()):
             take_variables(context.get("env_vars") or {})
-            if not own:
+            if wanted != launcher.py_executable() and not os.environ.get(FORKSERVER_ENV):
                 os.execv(sys.executable, [sys.executable, *rest])
             sys.argv = [launcher.__file__, *rest]
             return launcher.main()

@@ -87,7 +87,8 @@ def test_ray_with_a_launcher_is_silent_and_leaves_nothing(tmp_path: Path) -> Non
 
 def test_the_private_name_that_silences_ray_is_there() -> None:
     worker = importlib.import_module("ray._private.worker")
-    assert list(inspect.signature(worker.print_to_stdstream).parameters) == ["data", "ignore_prefix"]
+    source = inspect.getsource(worker)  # what is in the module may have been silenced by another test
+    assert re.search(r"^def print_to_stdstream\(data\b[^)]*, ignore_prefix\b", source, re.MULTILINE)
     assert "print_to_stdstream" in inspect.getsource(worker.connect)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from chaos import launcher, workersetup
+from chaos.forkclient import FORKSERVER_ENV
+from chaos.forkserver import ForkServer
 from chaos.workersetup import take_variables, worker_arguments
 
 PRINTS = "import json, os, sys; print(json.dumps([sys.argv[1:], os.getppid(), os.environ.get('KP_SET')]))"
@@ -42,6 +44,15 @@ def test_without_a_launcher_it_becomes_the_interpreter(tmp_path: Path, context: 
     (arguments, parent, value), _pid = run(tmp_path, context)
     assert (arguments, parent) == (["--node=1"], os.getpid())
     assert value == ("yes" if context else None)
+
+
+def test_where_there_is_a_fork_server_rays_own_workers_are_forked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ForkServer(preload=[]) as server:
+        monkeypatch.setenv("KP_SERVER", str(server.path))
+        (_arguments, parent, _value), _pid = run(tmp_path, {"env_vars": {FORKSERVER_ENV: "${KP_SERVER}"}})
+        assert parent == server.pid
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def _command(cluster: str, *arguments: str) -> subprocess.Popen[str]:
 def orphaned(cluster: str, tmp_path: Path) -> Path:
     """A run whose supervisor was killed one second into training, with the ranks still training."""
     folder = tmp_path / "run"
-    experiment = _experiment(tmp_path, steps=600, save_every=25, standbys=0)
+    experiment = _experiment(tmp_path, steps=300, save_every=25, standbys=0)
     process = _command(cluster, str(experiment), "--output", str(folder))
     _out, err = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, err
