@@ -98,12 +98,14 @@ class StepResult:
     """What one update did. `loss`: mean over the global batch; `rates`: of each parameter group, before the update.
 
     gradient_norm: of the reduced gradient, unscaled. skipped: parameters and the optimizer's state are as before.
+    norm_s: what the norm took, which is computed for the record alone.
     """
 
     loss: float
     gradient_norm: float
     rates: list[float]
     skipped: bool
+    norm_s: float = 0.0
 
 
 def train(run: RankRun) -> None:
@@ -119,7 +121,9 @@ def train(run: RankRun) -> None:
         loss = run.reducer.reduce(loss_sum) / run.share.global_batch
         run.at("reduce.after")
         scale = scale_of(run.workload)
+        asked = time.perf_counter()
         gradient_norm = run.reducer.norm() / scale
+        norm_s = time.perf_counter() - asked
         trouble = not_finite(loss, gradient_norm, scale)
         if trouble is not None:
             meet_non_finite(run, trouble, loss, gradient_norm, scale)
@@ -132,7 +136,7 @@ def train(run: RankRun) -> None:
         advance_schedule(run.workload, skipped=skipped)
         run.at("scheduler.after")
         run.progress.advance(loss, run.share.global_batch, skipped=skipped)
-        record_step(run, consumed, StepResult(loss, gradient_norm, rates, skipped), started, wait_before_s)
+        record_step(run, consumed, StepResult(loss, gradient_norm, rates, skipped, norm_s), started, wait_before_s)
         run.at("step.end")
         if step == first and run.attempt > 0:
             run.at("recover.first_step")
@@ -192,13 +196,16 @@ def meet_non_finite(run: RankRun, what: What, loss: float, gradient_norm: float,
 def record_step(run: RankRun, consumed: Consumed, result: StepResult, started: float, wait_before_s: float) -> None:
     """One line of history: what the step did, bit for bit, and where its time went."""
     stats, total_s = run.pipeline.stats(), time.monotonic() - started
-    wait_s = stats.wait_s - wait_before_s
+    wait_s, asked = stats.wait_s - wait_before_s, time.perf_counter()
+    share = (run.share.rank, run.share.ranks)
+    state, ids = step_fingerprint(run.workload, run.progress, run.views, *share), consumed.step_ids()
+    fingerprint_s = result.norm_s + time.perf_counter() - asked
     run.history.record(
         "step", run.attempt, rank=run.share.rank, step=run.progress.step, step_is=STEP_IS, loss=result.loss.hex(),
         lr=[rate.hex() for rate in result.rates], gradient_norm=result.gradient_norm.hex(),
-        state=step_fingerprint(run.workload, run.progress, run.views), samples_seen=run.progress.samples_seen,
-        ids=consumed.step_ids(), skipped=result.skipped,
-        wait_s=round(wait_s, 6), train_s=round(total_s - wait_s, 6), prepare_s=round(stats.prepare_s, 6),
+        state=state, samples_seen=run.progress.samples_seen, ids=ids, skipped=result.skipped,
+        fingerprint_s=round(fingerprint_s, 6), wait_s=round(wait_s, 6), train_s=round(total_s - wait_s, 6),
+        prepare_s=round(stats.prepare_s, 6),
         queue_depth=stats.depth, samples_per_s=round(stats.samples_per_s, 1),
     )
     run.on_step(run.progress.step, result.loss)

@@ -170,7 +170,8 @@ class Rank:
         inside = {"microbatch": partial.microbatch} if partial else {}
         self._history.record("restored", assignment.attempt, rank=assignment.rank, step=progress.step, **inside,
                              cursor=progress.cursor, parts=parts, name=loaded.manifest.name if loaded else None,
-                             digest=loaded.digest if loaded else None, state=step_fingerprint(workload, progress))
+                             digest=loaded.digest if loaded else None,
+                             state=step_fingerprint(workload, progress, None, assignment.rank, spec.ranks))
         _check_restored(parts, loaded, assignment.rank)
         if not reducer.agree({name: parts[name] for name in REPLICATED if name in parts}, spec.ranks):
             raise StateError("the ranks do not start from the same model and optimizer: build(config) must give the "

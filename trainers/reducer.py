@@ -7,6 +7,7 @@ over the global batch, whatever the microbatches are.
 from __future__ import annotations
 
 import datetime
+import math
 import socket
 
 import torch
@@ -45,10 +46,10 @@ class Reducer:
 
         Not finite if and only if an element is not (or is beyond 1e150, in double precision).
         """
-        norms = torch.stack([torch.linalg.vector_norm(flat).double() for flat in self._flats])
-        if not torch.isfinite(norms).all():  # squares beyond single precision are no reason
-            norms = torch.stack([torch.linalg.vector_norm(flat, dtype=torch.float64) for flat in self._flats])
-        return float(torch.linalg.vector_norm(norms))
+        norms = [float(torch.linalg.vector_norm(flat)) for flat in self._flats]
+        if not all(map(math.isfinite, norms)):  # squares beyond single precision are no reason
+            norms = [float(torch.linalg.vector_norm(flat, dtype=torch.float64)) for flat in self._flats]
+        return math.hypot(*norms)
 
     def reduce(self, loss_sum: float) -> float:
         """Sums gradients over ranks in place; returns the sum of `loss_sum`. Raises Interrupted when a peer is gone."""

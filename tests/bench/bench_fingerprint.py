@@ -1,6 +1,7 @@
-"""What a step's record costs beside the step itself, on the default experiment's model: fingerprint and gradient norm.
+"""What a step's record costs, in the steps of a real run of the default experiment: fingerprint, ids, gradient norm.
 
-python tests/bench/bench_fingerprint.py [--rounds 40]: one line of JSON, medians and the share of the step.
+python tests/bench/bench_fingerprint.py [--steps 64] [--rounds 3]: one line of JSON a run, each the medians over all
+steps of all ranks but the first few, and the record's share of a step.
 """
 
 from __future__ import annotations
@@ -8,54 +9,43 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
-from collections.abc import Callable
+import tempfile
+from pathlib import Path
 
-import torch
+import yaml
 
-from chaos.experiment import load_experiment
-from trainers.fingerprint import Views, step_fingerprint
-from trainers.reducer import Reducer
-from trainers.state import Progress
-from trainers.workload import build
+from chaos.experiment import default_text, parse_experiment
+from chaos.run import run_experiment
+from storage.history import read_history
+
+_WARM_UP_STEPS = 8
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=40)
-    rounds = parser.parse_args().rounds
-    torch.set_num_threads(1)
-    settings = load_experiment(None).run
-    workload, progress = build(settings.workload, settings.config), Progress()
-    rows = settings.global_batch // settings.ranks // settings.microbatches
-    tokens = torch.randint(0, 256, (rows, 65), dtype=torch.uint8)
-    reducer = Reducer(workload.model, 1)
-
-    def step() -> None:
-        reducer.zero()
-        for _ in range(settings.microbatches):
-            (workload.loss(workload.model, {"tokens": tokens}).sum() / settings.global_batch).backward()
-        workload.optimizer.step()
-        progress.advance(1.0, settings.global_batch, skipped=False)
-
-    views = Views()
-    step_s, print_s, norm_s = (
-        median(action, rounds) for action in (step, lambda: step_fingerprint(workload, progress, views), reducer.norm)
-    )
-    print(json.dumps({
-        "bench": "fingerprint", "rounds": rounds, "step_s": round(step_s, 5), "fingerprint_s": round(print_s, 6),
-        "norm_s": round(norm_s, 6), "share_of_step": round((print_s + norm_s) / step_s, 4),
-    }))  # fmt: skip
+    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    for _ in range(given.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(measured(Path(folder), given.steps)), flush=True)
 
 
-def median(action: Callable[[], object], rounds: int) -> float:
-    """Seconds, of the calls after the first."""
-    times = []
-    for _ in range(rounds + 1):
-        started = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - started)
-    return statistics.median(times[1:])
+def measured(folder: Path, steps: int) -> dict[str, object]:
+    """One run without faults. A step lasts from its beginning to the end of its record, waiting for input left out."""
+    settings = yaml.safe_load(default_text())
+    settings["run"] |= {"steps": steps, "save_every": steps, "twin": False}
+    settings["faults"] = []
+    outcome = run_experiment(parse_experiment(yaml.safe_dump(settings)), folder / "run")
+    assert outcome.verdict["verdict"] == "valid", outcome.failure
+    lines = [line for path in (outcome.folder / "history").glob("worker-*") for line in read_history(path).lines]
+    bodies = [line.body for line in lines if line.event == "step" and line.body["step"] > _WARM_UP_STEPS]
+    fingerprint_s = statistics.median(body["fingerprint_s"] for body in bodies)
+    step_s = statistics.median(body["train_s"] + body["fingerprint_s"] for body in bodies)
+    return {
+        "bench": "fingerprint", "steps_observed": len(bodies), "step_s": round(step_s, 5),
+        "fingerprint_s": round(fingerprint_s, 6), "share_of_step": round(fingerprint_s / step_s, 4),
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 import state_kit as kit
 import torch
 
-from trainers.fingerprint import Views, step_fingerprint
+from trainers.fingerprint import Views, _members, step_fingerprint
 from trainers.parts import LOCAL, REPLICATED
 from trainers.state import Progress, json_parts, local_tensors, replicated_tensors, restore
 from trainers.workload import Workload
@@ -97,6 +97,39 @@ def test_one_change_shows_in_its_part_and_in_no_other(
     change(workload, progress)
     after = step_fingerprint(workload, progress)
     assert [name for name in before if before[name] != after[name]] == [part]
+
+
+def test_the_members_are_those_of_torch_in_its_order() -> None:
+    shared = torch.nn.Linear(2, 2)
+    inner = torch.nn.Sequential(torch.nn.BatchNorm1d(2), shared, torch.nn.Linear(2, 3, bias=False))
+    model = torch.nn.Sequential(shared, inner, torch.nn.BatchNorm1d(3), torch.nn.Sequential(inner, torch.nn.ReLU()))
+    model.register_module("nothing", None)
+    inner[2].weight = shared.weight  # tied
+    model[3].register_buffer("again", inner[0].running_mean)
+    parameters, buffers = _members(model)
+    assert [id(p) for p in parameters] == [id(p) for p in model.parameters()]
+    assert [id(b) for b in buffers] == [id(b) for b in model.buffers()]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_parameter_and_moment_is_in_the_fingerprint_of_exactly_one_rank(ranks: int) -> None:
+    workload, progress = _trained("adam_steplr")
+
+    def prints() -> list[dict[str, str]]:
+        return [step_fingerprint(workload, progress, None, rank, ranks) for rank in range(ranks)]
+
+    before, seen = prints(), set()
+    held = [("model", p) for p in workload.model.parameters()]
+    held += [("optimizer", m) for s in workload.optimizer.state.values() for m in s.values() if m.numel()]
+    for part, tensor in held:
+        with torch.no_grad():
+            tensor.view(-1)[0] += 1
+        now = prints()
+        ((rank, name),) = [(r, n) for r in range(ranks) for n in before[r] if before[r][n] != now[r][n]]
+        assert name == part
+        seen.add((rank, name))
+        before = now
+    assert seen == {(rank, part) for rank in range(ranks) for part in ("model", "optimizer")}
 
 
 def test_any_layout_and_type_is_read_by_value() -> None:
