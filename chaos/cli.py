@@ -1,6 +1,7 @@
-"""The command line: `killpoint run | audit | diff | export | points | lab | version`, exit statuses in each `--help`.
+"""The command line: `killpoint run | audit | diff | export | points | sweep | lab | version`.
 
-Exit status 0 valid, 1 invalid, 2 could not judge. Results go to standard output, all else to standard error.
+Exit status 0 valid, 1 invalid, 2 could not judge; more in each `--help`. Results go to standard output, all else to
+standard error.
 Ray and torch are imported by the commands that train, never by `audit` or `version`.
 """
 
@@ -21,6 +22,7 @@ from chaos.shell import EXIT_UNJUDGED, JsonOption, QuietOption
 from chaos.shell import complain as _complain
 from chaos.shell import errors_reported as _errors_reported
 from chaos.shell import print_json as _print_json
+from chaos.sweep.cli import command as sweep_command
 
 if TYPE_CHECKING:
     from chaos.experiment import Experiment
@@ -38,6 +40,7 @@ app = typer.Typer(
 )
 app.add_typer(labs)
 _STATUSES = "Exit status: 0 valid, 1 invalid, 2 could not judge."
+app.command("sweep", epilog=f"Example: killpoint sweep --sample 50. {_STATUSES}")(sweep_command)
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(metavar="[EXPERIMENT]", help="experiment file; without it the default one")
 ]

@@ -114,6 +114,10 @@ class LabError(ChaosError):
     """A lab could not be completed, so nothing was compared."""
 
 
+class SweepError(ChaosError):
+    """A sweep cannot be drawn up, or its folder holds another one."""
+
+
 class CheckpointRefused(LabError):
     """A lab does not go on from this checkpoint: its digest, its identity or its state is not as it must be."""
 

@@ -100,6 +100,11 @@ def default_text() -> str:
     return (resources.files("chaos") / "experiments" / DEFAULT_NAME).read_text("utf-8")
 
 
+def packaged_experiment(name: str) -> Experiment:
+    """One of those that come with the program."""
+    return parse_experiment((resources.files("chaos") / "experiments" / name).read_text("utf-8"))
+
+
 def load_experiment(path: Path | None, *, seed: int | None = None) -> Experiment:
     """Reads and checks an experiment file, or the default one for None. Raises ExperimentError.
 

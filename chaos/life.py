@@ -43,9 +43,12 @@ class Place:
     but what a workload keeps outside of it, in its modules, is then shared; so a user's own twins are trained without.
     """
 
-    def __init__(self, interrupts: Interrupts, reuse: bool = False, spares: int = 0) -> None:
-        """spares: workers that are kept warm beside those of a life, if they are taken up again at all."""
-        self.interrupts, self.reuse, self._spares = interrupts, reuse, spares
+    def __init__(self, interrupts: Interrupts, reuse: bool = False, spares: int = 0, more_cpus: int = 0) -> None:
+        """spares: workers that are kept warm beside those of a life, if they are taken up again at all.
+
+        more_cpus: of a Ray that is started here, for what others run on it.
+        """
+        self.interrupts, self.reuse, self._spares, self._more_cpus = interrupts, reuse, spares, more_cpus
         self._stack = ExitStack()
         self._environment: dict[str, str] | None = None
         self._pools: dict[bool, Pool] = {}
@@ -54,7 +57,8 @@ class Place:
         """Starts what is not there yet; the variables that workers need. Raises RayUnreachable."""
         if self._environment is None:
             environment = _fork_server(fork_workers, self._stack)
-            self._stack.enter_context(ray_cluster(cpus, self.interrupts, environment))
+            room = cpus + self._spares + self._more_cpus
+            self._stack.enter_context(ray_cluster(room, self.interrupts, environment))
             self._environment = environment
         return self._environment if fork_workers else {FORKSERVER_ENV: ""}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +32,16 @@ Notify = Callable[[Event | TwinEvent], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. `verdict`: the contract's JSON. `failure`: why training did not reach its target."""
+    """How a run ended. `verdict`: the contract's JSON. `failure`: why training did not reach its target.
+
+    interrupted: by which signal, if one came while it ran.
+    """
 
     folder: Path
     verdict: Mapping[str, Any]
     failure: str | None = None
     began: bool = True
+    interrupted: signal.Signals | None = None
 
     @property
     def exit_status(self) -> int:
@@ -54,14 +59,12 @@ def run_experiment(
 ) -> Outcome:
     """Runs the experiment in the new folder `output` and judges it.
 
-    `record_passages`: nothing strikes, and every process counts what it passes. `place`: where the run takes place,
+    `record_passages`: every process counts what it passes, and there is no twin. `place`: where the run takes place,
     among others, if not in a place of its own.
     Raises ExperimentError, OutputExists, CannotCreate, DeviceMissing before anything starts; later failures are in the
     outcome.
     """
     check_workload(experiment)
-    if record_passages:
-        experiment = experiment.without_faults()
     require_devices(experiment.run.precision, experiment.run.ranks)
     folder = output.resolve()
     create(folder, experiment)
@@ -139,7 +142,7 @@ def _conduct(
         with interrupts.held_off():
             verdict = judge(folder, failure)
             _write(folder / VERDICT, verdict)
-    return Outcome(folder, verdict, failure, life.began)
+    return Outcome(folder, verdict, failure, life.began, interrupts.signal)
 
 
 def _conduct_twin(found: Resumable, notify: Notify) -> Outcome:

@@ -82,6 +82,7 @@ class Committer:
             self._attempt, self._fingerprints = attempt, fingerprints
             self._parent = parent.digest if parent else None
             self._verified = {parent.name} if parent else set()
+        self._points.flush()
         self._points.enter(attempt, "committer", None, self._history)
         self._history.record("began", attempt)
         return self._history.clock

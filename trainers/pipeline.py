@@ -64,8 +64,7 @@ class Pipeline:
         self._ready: queue.Queue[Microbatch | BaseException] = queue.Queue(maxsize=max(1, prefetch))
         self._closed = threading.Event()
         self._started = time.monotonic()
-        step_bytes = share.rows * dataset.row_bytes
-        lead_steps = min(_LEAD_STEPS, max(1, _LEAD_BYTES // step_bytes), last_step - first_step) if lead else 0
+        lead_steps = _lead_steps(share, dataset.row_bytes, last_step - first_step) if lead else 0
         self._lead = self._read_here(lead_steps)
         self._stream_from = first_step + lead_steps
         self._wait_s = self._prepare_s = 0.0
@@ -181,6 +180,16 @@ class Pipeline:
             close = getattr(batches, "close", None)
             if close is not None:
                 close()
+
+
+def blocks_of(share: Share, row_bytes: int, last_step: int) -> int:
+    """How many blocks Ray Data's tasks read for a rank that starts at step 0 with a lead."""
+    first_step = _lead_steps(share, row_bytes, last_step)
+    return len(spans(share, row_bytes, first_step, last_step, 1, last_step))
+
+
+def _lead_steps(share: Share, row_bytes: int, steps: int) -> int:
+    return min(_LEAD_STEPS, max(1, _LEAD_BYTES // (share.rows * row_bytes)), steps)
 
 
 def configure_ray_data() -> None:

@@ -116,7 +116,9 @@ class Supervisor:
         self._points("recover.fence.before")
         fence = self._log.fence(self._spec.config_digest, self._history.process)
         attempt = self._attempt = fence.attempt
-        self._points.enter(attempt, "supervisor", None, self._history)
+        if attempt > 0:  # attempt 0 was entered before its fence, and its passages are counted on
+            self._points.flush()
+            self._points.enter(attempt, "supervisor", None, self._history)
         self._history.record("fenced", attempt, seq=fence.seq)
         self._notify(AttemptStarted(attempt))
         self._points("recover.fence.after")

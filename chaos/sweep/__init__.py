@@ -1,0 +1,1 @@
+"""`killpoint sweep`: one trial for each passage of a kill point; see `command.py`."""

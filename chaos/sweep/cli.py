@@ -1,0 +1,71 @@
+"""The command `killpoint sweep`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chaos.shell import EXIT_UNJUDGED, JsonOption, QuietOption, errors_reported, print_json
+
+if TYPE_CHECKING:
+    from chaos.sweep.command import Watch
+
+_EXIT = {"valid": 0, "invalid": 1}
+
+
+def command(
+    experiment: Annotated[
+        Path | None, typer.Argument(metavar="[EXPERIMENT]", help="experiment file; without it `tiny` in 9 steps")
+    ] = None,
+    point: Annotated[
+        list[str] | None, typer.Option(metavar="POINT", help="only kills at this point; repeatable")
+    ] = None,
+    rank: Annotated[list[int] | None, typer.Option(min=0, help="only kills of this rank; repeatable")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="so many trials, drawn with the seed")] = None,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="two kills a trial: in training and in the recovery; 100 unless --sample")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="of the drawing")] = 0,
+    deadline_s: Annotated[float, typer.Option(min=1.0, help="a trial that takes longer is `unfinished`")] = 60.0,
+    output: Annotated[
+        Path | None, typer.Option(help="folder of the sweep; one that was interrupted goes on")
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Kill at every passage of every kill point, one trial each, and audit each recovery."""
+    with errors_reported():
+        from chaos.experiment import load_experiment, packaged_experiment
+        from chaos.sweep.command import Choice, sweep
+
+        found = packaged_experiment("sweep.yaml") if experiment is None else load_experiment(experiment)
+        folder = output or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-sweep"
+        choice = Choice(tuple(point or ()), tuple(rank or ()), sample, pairs, seed)
+        with _watch(quiet) as watch:
+            swept = sweep(found, folder.resolve(), choice, deadline_s, watch)
+        if as_json:
+            print_json(swept.summary.to_json())
+        else:
+            from chaos.report import print_results
+            from chaos.sweep.report import render
+
+            print_results(render(swept.trials, swept.results, swept.summary))
+        raise typer.Exit(_EXIT.get(swept.summary.verdict, EXIT_UNJUDGED))
+
+
+@contextmanager
+def _watch(quiet: bool) -> Iterator[Watch]:
+    from chaos.sweep.command import Watch
+
+    if quiet:
+        yield Watch()
+        return
+    from chaos.sweep.progress import SweepProgress
+
+    with SweepProgress() as progress:
+        yield Watch(progress.say, progress.begin, progress.trial, progress.result)

@@ -1,0 +1,93 @@
+"""A sweep from its experiment to its verdict: record, draw up, predict, conduct. An interrupted one can go on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from chaos.errors import SweepError
+from chaos.experiment import Experiment
+from chaos.interrupts import Interrupts
+from chaos.life import Place
+from chaos.sweep import trials as drawn
+from chaos.sweep.conduct import Conductor
+from chaos.sweep.outline import Outline
+from chaos.sweep.record import record
+from chaos.sweep.results import Journal, Result
+from chaos.sweep.summary import Summary, summarize
+from chaos.sweep.trials import Trial
+from trainers.spec import code_digest
+
+_SPARES = 2  # beside what a trial needs: two kills in a row find somebody warm
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which trials: kinds, points and ranks by name (empty: all), and how many of them."""
+
+    points: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    sample: int | None = None
+    pairs: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep, finished or not."""
+
+    trials: tuple[Trial, ...]
+    results: Mapping[str, Result]
+    summary: Summary
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told what goes on. begin: how many trials there are, and how many are done already."""
+
+    say: Callable[[str], None] = lambda text: None
+    begin: Callable[[int, int], None] = lambda total, done: None
+    trial: Callable[[Trial], None] = lambda trial: None
+    result: Callable[[Result], None] = lambda result: None
+
+
+def sweep(experiment: Experiment, folder: Path, choice: Choice, deadline_s: float, watch: Watch) -> Swept:
+    """Conducts every trial that has no result yet. Raises SweepError; an interrupt ends it, and it can go on."""
+    identity = {"config": experiment.config_digest, "code": code_digest([]), "choice": vars(choice)}
+    journal = Journal(folder, identity)
+    run = experiment.run
+    extra = run.ranks + run.standbys + 1  # for the runs of trials with a supervisor of their own
+    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=_SPARES, more_cpus=extra) as place:
+        for name in ("clean", "killed"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        found = draw_up(record(experiment, folder, place, watch.say), choice)
+        left = [trial for trial in found if trial.name not in journal.results]
+        journal.predict((trial.name, [each.to_json() for each in trial.predictions]) for trial in left)
+        watch.begin(len(found), len(found) - len(left))
+        conductor = Conductor(experiment, folder, place, deadline_s)
+        for trial in left:
+            watch.trial(trial)
+            result = _with_command(conductor.conduct(trial), conductor)
+            journal.add(result)
+            watch.result(result)
+    return Swept(tuple(found), journal.results, summarize(found, journal.results))
+
+
+def draw_up(outline: Outline, choice: Choice) -> list[Trial]:
+    """The trials, those with a supervisor of their own last. Raises SweepError if the choice leaves none."""
+    if choice.pairs:
+        found = drawn.pairs(outline, choice.sample or 100, choice.seed)
+        found = drawn.chosen(found, choice.points, choice.ranks, None, choice.seed)
+    else:
+        everything = [*drawn.singles(outline), *drawn.gates(outline), *drawn.recoveries(outline)]
+        found = drawn.chosen(everything, choice.points, choice.ranks, choice.sample, choice.seed)
+    if not found:
+        raise SweepError("no trial is left: no such point is passed by such a rank here; `killpoint points --record` "
+                         "lists what is")
+    return sorted(found, key=lambda trial: trial.own_supervisor)
+
+
+def _with_command(result: Result, conductor: Conductor) -> Result:
+    return result if result.good else replace(result, reproduce=conductor.reproduce_command(result.trial))

@@ -1,0 +1,193 @@
+"""Conducts one trial: runs it, and holds what came of it against what was planned and predicted.
+
+A trial whose supervisor is struck has a supervisor of its own, in another process, and is taken up again from disk by
+one more. All others follow one another in this process and take up each other's workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chaos.experiment import Experiment
+from chaos.life import Place
+from chaos.run import run_experiment
+from chaos.sweep.record import with_faults
+from chaos.sweep.results import Ending, Recovered, Result
+from chaos.sweep.trials import Trial
+
+_CLI = [sys.executable, "-m", "chaos.cli", "run"]
+_NOTHING: Mapping[str, Any] = {"verdict": "unknown"}
+_GRACE_S = 20.0  # for a command whose deadline has passed to leave things clean
+
+
+@dataclass(frozen=True)
+class End:
+    """How a trial's run ended. late: its deadline passed first."""
+
+    verdict: Mapping[str, Any]
+    failure: str | None = None
+    late: bool = False
+
+
+class Conductor:
+    """Runs trials of one experiment below `folder`, one after another."""
+
+    def __init__(self, experiment: Experiment, folder: Path, place: Place, deadline_s: float) -> None:
+        self._experiment, self._folder, self._place = experiment, folder, place
+        self._deadline_s = deadline_s
+
+    def reproduce_command(self, name: str) -> str:
+        """The one line that repeats a trial; one whose supervisor is struck has to be resumed besides."""
+        return f"killpoint run {shlex.quote(str(_file(self._place_of(name))))}"
+
+    def _place_of(self, name: str) -> Path:
+        return self._folder / "trials" / name.replace("/", "_").replace(":", "-")
+
+    def conduct(self, trial: Trial, notify: Callable[[Any], None] = lambda event: None) -> Result:
+        """Runs the trial. Only what failed keeps its run folder."""
+        folder = self._place_of(trial.name)
+        shutil.rmtree(folder, ignore_errors=True)  # of an interrupted sweep
+        experiment = with_faults(self._experiment, trial.faults, _file(folder), twin=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _file(folder).write_text(experiment.text, encoding="utf-8")
+        started = time.monotonic()
+        end = self._end(trial, experiment, folder, notify)
+        result = judged(trial, end, time.monotonic() - started)
+        if result.good:
+            shutil.rmtree(folder, ignore_errors=True)
+            _file(folder).unlink()
+        return result
+
+    def _end(self, trial: Trial, experiment: Experiment, folder: Path, notify: Callable[[Any], None]) -> End:
+        if trial.own_supervisor:
+            return _in_two_processes(folder, _file(folder), self._deadline_s)
+        with _deadline(self._deadline_s):
+            outcome = run_experiment(experiment, folder, notify=notify, place=self._place)
+        late = outcome.interrupted is signal.SIGALRM and outcome.failure is not None
+        if outcome.interrupted is not None and outcome.interrupted is not signal.SIGALRM:
+            raise KeyboardInterrupt
+        return End(outcome.verdict, outcome.failure, late)
+
+
+def _file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.yaml")  # a point's name has dots of its own
+
+
+def judged(trial: Trial, end: End, duration_s: float) -> Result:
+    """The trial's result."""
+    point, (role, rank) = trial.where
+    verdict = end.verdict
+    faults = verdict.get("faults", [])
+    struck = sum(1 for fault in faults if fault["receipt"] is not None and fault["observed"] is not None)
+    ending = Ending.UNFINISHED if end.late else Ending(verdict["verdict"])
+    recoveries = tuple(
+        Recovered(each["restored_step"], each["redo_steps"], each["first_step_s"])
+        for each in verdict.get("recoveries", [])
+    )
+    predicted = _as_predicted(trial, recoveries) if ending is Ending.VALID else None
+    why = "; ".join(_why(trial, end, ending, struck, predicted, recoveries))
+    return Result(
+        trial.name, point, role.value, rank, ending, len(trial.faults), struck, predicted, recoveries,
+        round(duration_s, 3), why,
+    )  # fmt: skip
+
+
+def _as_predicted(trial: Trial, recoveries: tuple[Recovered, ...]) -> bool | None:
+    if trial.own_supervisor:  # the ranks train on until somebody ends them: nothing was predicted
+        return None
+    if len(recoveries) != len(trial.predictions):
+        return False
+    return all(
+        seen.restored_step is not None and seen.redo_steps is not None
+        and expected.met(seen.restored_step, seen.redo_steps)
+        for expected, seen in zip(trial.predictions, recoveries, strict=True)
+    )  # fmt: skip
+
+
+def _why(
+    trial: Trial, end: End, ending: Ending, struck: int, predicted: bool | None, recoveries: tuple[Recovered, ...]
+) -> Iterator[str]:
+    if ending is not Ending.VALID:
+        if end.failure is not None:
+            yield end.failure.splitlines()[0]
+        for each in end.verdict.get("invariants", []):
+            if each["verdict"] in ("invalid", "unknown"):
+                yield f"{each['id']} {each['name']}: {each['witness']}"
+    if struck < len(trial.faults):
+        yield f"{struck} of {len(trial.faults)} faults struck"
+    if predicted is False:
+        seen = [(each.restored_step, each.redo_steps) for each in recoveries]
+        expected = [each.to_json() for each in trial.predictions]
+        yield f"predicted {json.dumps(expected)}, was (restored step, redone steps) {seen}"
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """SIGALRM interrupts the run as Ctrl-C would: it cleans up, and its verdict is unknown."""
+    before = signal.signal(signal.SIGALRM, signal.SIG_IGN)  # until the run has its own handlers
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _in_two_processes(folder: Path, file: Path, deadline_s: float) -> End:
+    """The run with a supervisor that dies, then `--resume`."""
+    until = time.monotonic() + deadline_s
+    first = _command([str(file), "--output", str(folder)], until)
+    if first is None:
+        return End(_NOTHING, "the deadline passed before the supervisor was killed", late=True)
+    code, out, err = first
+    if code != -signal.SIGKILL:
+        return End(_read(out), f"the supervisor was to be killed, and ended with {code}: {err[-300:]}")
+    second = _command(["--resume", str(folder)], until)
+    if second is None:
+        return End(_NOTHING, "the deadline passed while the run was resumed", late=True)
+    code, out, err = second
+    return End(_read(out), None if code in (0, 1) else f"resuming ended with {code}: {err[-300:]}")
+
+
+def _read(text: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return _NOTHING
+    return value if isinstance(value, dict) and "verdict" in value else _NOTHING
+
+
+def _command(arguments: list[str], until: float) -> tuple[int, str, str] | None:
+    """Exit status, output and errors of `killpoint run`; None if the deadline passed."""
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    process = subprocess.Popen(
+        [*_CLI, *arguments, "--json", "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "RAY_ADDRESS": address},
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=max(1.0, until - time.monotonic()))
+    except BaseException as error:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=_GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            return None
+        raise
+    return process.returncode, out, err

@@ -1,0 +1,126 @@
+"""What a kill must cost, said before it strikes (invariant 8): the step restored, and the updates done again.
+
+Pure. A save that falls due waits for the one in flight, so past the staging of save n save n−1 is published, and
+save n only once every rank has reported it. No rank can finish an update without all others, so none is more than one
+update ahead. What remains open between these facts is a range; behind a gate nothing does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.points import Pace
+from chaos.sweep.outline import Outline
+
+_EXACT_BEFORE = ("step.begin", "microbatch.fetched", "microbatch.forward", "microbatch.backward", "reduce.before")
+_REPORTED = ("save.done",)
+_TRAINING_THREAD = ("save.staged", "save.queued")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of one recovery: which steps may be restored, and the least and most that may have been finished before it."""
+
+    restored: tuple[int, ...]
+    finished: tuple[int, int]
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing is left open."""
+        return len(self.restored) == 1 and self.finished[0] == self.finished[1]
+
+    def met(self, restored: int, redo_steps: int) -> bool:
+        """Whether a recovery was one of those that were predicted."""
+        low, high = self.finished
+        return restored in self.restored and max(0, low - restored) <= redo_steps <= max(0, high - restored)
+
+    def to_json(self) -> dict[str, Any]:
+        """Field by field, with the redo that follows."""
+        low, high = self.finished
+        return {
+            "restored_steps": list(self.restored), "finished_steps": list(self.finished),
+            "redo_steps": [max(0, low - max(self.restored)), max(0, high - min(self.restored))],
+        }  # fmt: skip
+
+
+def of_rank(outline: Outline, point: str, hit: int) -> Prediction:
+    """A rank is killed at this passage of attempt 0."""
+    run, due = outline.run, outline.due
+    if point.startswith(("save.", "shard.", "ledger.")):
+        return _in_save(outline, point, hit)
+    micro = _pace(point) is Pace.MICROBATCH
+    step = (hit - 1) // run.microbatches + 1 if micro else hit
+    staged = sum(1 for each in due if each < step)
+    if point in _EXACT_BEFORE:
+        finished = (step - 1, step - 1)
+    elif point == "step.end":
+        finished = (step, step)
+    else:  # summed over ranks: a peer may have finished the update that this one had not
+        finished = (step - 1, step)
+    return Prediction(_last_two(due, staged), finished)
+
+
+def _in_save(outline: Outline, point: str, hit: int) -> Prediction:
+    due, steps = outline.due, outline.run.steps
+    here = due[hit - 1]
+    following = due[hit] if hit < len(due) else steps
+    before = due[hit - 2] if hit > 1 else 0
+    if point == "save.staged":
+        return Prediction((before,), (here, here))
+    if point == "save.queued":
+        return Prediction((before, here), (here, here))
+    published = point in _REPORTED
+    return Prediction((here,) if published else (before,), (here, following))
+
+
+def of_committer(outline: Outline, point: str, hit: int) -> Prediction:
+    """The committer is killed at this passage of attempt 0."""
+    due, steps = outline.due, outline.run.steps
+    if point.startswith("log."):
+        number = sum(1 for kind in outline.committed[:hit] if kind == "publish")
+        retiring = outline.committed[hit - 1] == "retire"
+        published = retiring or point == "log.after_link"
+    elif point.startswith("retire."):
+        number, published, retiring = _publishes_before_retire(outline, point, hit), True, True
+    else:
+        number, published, retiring = hit, point == "publish.after", False
+    here, before = due[number - 1], due[number - 2] if number > 1 else 0
+    ahead = number + 1 if retiring else number  # while shards are retired the ranks may train up to the save after next
+    most = due[ahead] if ahead < len(due) else steps
+    return Prediction((here,) if published else (before,), (here, most))
+
+
+def _publishes_before_retire(outline: Outline, point: str, hit: int) -> int:
+    retires = [index for index, kind in enumerate(outline.committed) if kind == "retire"]
+    of_each = max(1, outline.run.ranks) if point == "retire.between" else 1
+    index = retires[min((hit - 1) // of_each, len(retires) - 1)]
+    return sum(1 for kind in outline.committed[:index] if kind == "publish")
+
+
+def gated(outline: Outline, save: int, point: str, step: int) -> Prediction:
+    """A rank is killed before the reduction of `step` while its own save number `save` stands at `point`."""
+    published = point in _REPORTED
+    due = outline.due
+    restored = due[save - 1] if published else (due[save - 2] if save > 1 else 0)
+    return Prediction((restored,), (step - 1, step - 1))
+
+
+def after_recovery(first: Prediction, point: str) -> Prediction:
+    """A second kill at this point of attempt 1: the same candidate again."""
+    if point == "recover.first_step":  # one more update is done, by attempt 1, and what it trained is what counts
+        return Prediction(first.restored, (min(first.restored) + 1, max(first.restored) + 1))
+    return first
+
+
+def _last_two(due: tuple[int, ...], staged: int) -> tuple[int, ...]:
+    """Save number `staged` may be published or not; the one before it is."""
+    if not staged:
+        return (0,)
+    return (due[staged - 2] if staged > 1 else 0, due[staged - 1])
+
+
+def _pace(point: str) -> Pace:
+    from chaos.points import CATALOGUE
+
+    return CATALOGUE[point].pace if point in CATALOGUE else Pace.VARIES

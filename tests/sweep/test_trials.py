@@ -1,0 +1,159 @@
+"""Which trials are drawn up, and what each is predicted to cost: by hand, for a run of nine steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import yaml
+
+from chaos.experiment import parse_experiment
+from chaos.points import CATALOGUE, Role
+from chaos.schema import RunSettings
+from chaos.sweep import predict
+from chaos.sweep.outline import Outline, in_flight
+from chaos.sweep.predict import Prediction
+from chaos.sweep.trials import base, chosen, gates, pairs, recoveries, singles
+
+RUN = RunSettings(workload="tiny", ranks=2, global_batch=8, microbatches=2, steps=9, save_every=3, keep=2)
+TRAINING = {"step.begin": 9, "microbatch.backward": 18, "reduce.before": 9, "reduce.after": 9, "step.end": 9}
+SAVES = {"save.staged": 3, "save.queued": 3, "shard.half": 3, "save.reported": 3, "save.done": 3}
+RECOVERY = {
+    "recover.joined": 1, "recover.load.half": 1, "recover.restored": 1, "recover.first_step": 1, "step.begin": 6,
+}  # fmt: skip
+OUTLINE = Outline(
+    RUN,
+    {
+        (Role.RANK, 0): {**TRAINING, **SAVES},
+        (Role.RANK, 1): {**TRAINING, **SAVES},
+        (Role.COMMITTER, None): {"publish.before": 3, "publish.after": 3, "log.before_link": 4, "log.after_link": 4,
+                                 "retire.before": 1, "retire.between": 2},
+        (Role.SUPERVISOR, None): {"recover.fence.after": 1},
+        (Role.STANDBY, None): {"standby.warm": 1},
+        (Role.DATA, 1): {"data.read": 2},
+    },
+    {(Role.RANK, 0): RECOVERY, (Role.SUPERVISOR, None): {"recover.choose.after": 1, "log.after_link": 1}},
+    {"recover.detected": 1},
+    ("publish", "publish", "publish", "retire"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("point", "hit", "restored", "finished"),
+    [
+        ("step.begin", 1, (0,), (0, 0)),
+        ("step.begin", 4, (0, 3), (3, 3)),
+        ("microbatch.backward", 7, (0, 3), (3, 3)),  # the first of step 4
+        ("microbatch.backward", 8, (0, 3), (3, 3)),
+        ("reduce.before", 9, (3, 6), (8, 8)),
+        ("reduce.after", 3, (0,), (2, 3)),  # a peer may have finished step 3, and no save can be whole
+        ("step.end", 3, (0,), (3, 3)),
+        ("step.end", 9, (3, 6), (9, 9)),
+        ("save.staged", 2, (3,), (6, 6)),  # it waited for the save before
+        ("save.queued", 2, (3, 6), (6, 6)),
+        ("shard.half", 1, (0,), (3, 6)),  # training goes on, up to the next save
+        ("save.reported", 2, (3,), (6, 9)),
+        ("save.done", 2, (6,), (6, 9)),
+        ("save.done", 3, (9,), (9, 9)),
+    ],
+)
+def test_a_killed_rank(point: str, hit: int, restored: tuple[int, ...], finished: tuple[int, int]) -> None:
+    assert predict.of_rank(OUTLINE, point, hit) == Prediction(restored, finished)
+
+
+@pytest.mark.parametrize(
+    ("point", "hit", "restored", "finished"),
+    [
+        ("publish.before", 1, (0,), (3, 6)),
+        ("publish.after", 1, (3,), (3, 6)),
+        ("log.before_link", 2, (3,), (6, 9)),
+        ("log.after_link", 2, (6,), (6, 9)),
+        ("log.before_link", 4, (9,), (9, 9)),  # of the retire entry
+        ("retire.before", 1, (9,), (9, 9)),
+        ("retire.between", 2, (9,), (9, 9)),
+    ],
+)
+def test_a_killed_committer(point: str, hit: int, restored: tuple[int, ...], finished: tuple[int, int]) -> None:
+    assert predict.of_committer(OUTLINE, point, hit) == Prediction(restored, finished)
+
+
+def test_a_prediction_is_met_by_what_it_allows_and_by_nothing_else() -> None:
+    expected = Prediction((3, 6), (7, 8))
+    allowed = {(restored, redo) for restored in range(10) for redo in range(10) if expected.met(restored, redo)}
+    assert allowed == {(3, 4), (3, 5), (6, 1), (6, 2)}
+    assert not expected.exact
+    assert Prediction((3,), (4, 4)).exact
+    assert expected.to_json()["redo_steps"] == [1, 5]
+
+
+def test_one_trial_for_each_passage() -> None:
+    found = list(singles(OUTLINE))
+    assert len({trial.name for trial in found}) == len(found)
+    clean = sum(hits for points in OUTLINE.clean.values() for hits in points.values())
+    assert len(found) == clean + 1  # and the supervisor's detection, which takes a kill to come by
+    by_role = Counter(trial.where[1][0] for trial in found)
+    assert (by_role[Role.DATA], by_role[Role.STANDBY], by_role[Role.SUPERVISOR]) == (2, 1, 2)
+    assert all(not trial.predictions for trial in found if trial.where[1][0] in (Role.DATA, Role.STANDBY))
+    assert [trial.name for trial in found if trial.own_supervisor] == [
+        "supervisor/recover.fence.after/1", "supervisor/recover.detected/1",
+    ]  # fmt: skip
+
+
+def test_a_kill_in_the_recovery_follows_one_whose_restore_is_known() -> None:
+    found = {trial.name: trial for trial in recoveries(OUTLINE)}
+    assert found.keys() == {
+        *(f"rank0/{point}/1@1" for point in RECOVERY if point != "step.begin"),
+        "supervisor/recover.choose.after/1@1", "supervisor/log.after_link/1@1",
+    }  # fmt: skip
+    joined = found["rank0/recover.joined/1@1"]
+    assert [fault["at"]["attempt"] for fault in joined.faults] == [0, 1]
+    assert joined.faults[0] == base(OUTLINE).faults[0]
+    assert joined.predictions == (Prediction((3,), (4, 4)),) * 2
+    assert found["rank0/recover.first_step/1@1"].predictions[1] == Prediction((3,), (4, 4))
+
+
+def test_behind_a_gate_everything_is_known() -> None:
+    found = list(gates(OUTLINE))
+    assert {trial.name for trial in found} == {
+        f"rank{rank}/gate:{stage}/2" for rank in (0, 1) for stage in ("shard.half", "save.reported", "save.done")
+    }  # fmt: skip
+    assert all(trial.gated and trial.predictions[0].exact for trial in found)
+    restored = {trial.faults[0]["gate"]["point"]: trial.predictions[0].restored for trial in found}
+    assert restored == {"shard.half": (3,), "save.reported": (3,), "save.done": (6,)}
+
+
+def test_every_trial_is_an_experiment_that_can_be_read() -> None:
+    for trial in [*singles(OUTLINE), *gates(OUTLINE), *recoveries(OUTLINE), *pairs(OUTLINE, 40, 1)]:
+        text = yaml.safe_dump({"run": RUN.model_dump(mode="json"), "faults": list(trial.faults)})
+        assert len(parse_experiment(text).faults) == len(trial.faults)
+
+
+def test_pairs_are_drawn_without_repetition_and_only_where_both_are_sure_to_strike() -> None:
+    found = pairs(OUTLINE, 10_000, 1)
+    assert len({trial.name for trial in found}) == len(found)
+    for trial in found:
+        first, second = trial.predictions
+        point = trial.faults[1]["at"]["point"]
+        if point == "recover.load.half":
+            assert min(first.restored) > 0  # a start from nothing loads nothing
+        if point == "recover.first_step":
+            assert max(first.restored) < RUN.steps
+            assert second.finished == (min(first.restored) + 1, max(first.restored) + 1)
+    few = pairs(OUTLINE, 5, 1)
+    assert [trial.name for trial in few] == [trial.name for trial in pairs(OUTLINE, 5, 1)]
+    assert [trial.name for trial in few] != [trial.name for trial in pairs(OUTLINE, 5, 2)]
+
+
+def test_a_choice_narrows_by_point_rank_and_number() -> None:
+    found = list(singles(OUTLINE))
+    assert {t.where[0] for t in chosen(found, ["shard.half"], [], None, 0)} == {"shard.half"}
+    assert {t.where[1][1] for t in chosen(found, [], [1], None, 0)} == {1, None}
+    drawn = chosen(found, [], [], 7, 3)
+    assert len(drawn) == 7
+    assert drawn == [trial for trial in found if trial in drawn]
+    assert drawn == chosen(found, [], [], 7, 3) != chosen(found, [], [], 7, 4)
+
+
+def test_every_point_says_what_is_in_flight() -> None:
+    assert all(in_flight(point) for point in CATALOGUE)
+    assert in_flight("user.mine")
