@@ -81,6 +81,14 @@ def ray_cluster(
                 shutil.rmtree(session, ignore_errors=True)  # logs and sockets, some megabytes a run
 
 
+def ray_address() -> str:
+    """Of the Ray that this process is connected to, for others that are to join it."""
+    import ray
+
+    address: str = ray.get_runtime_context().gcs_address
+    return address
+
+
 @contextmanager
 def _variables(given: Mapping[str, str]) -> Iterator[None]:
     """What is started meanwhile has them."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chaos.cluster import ray_address
 from chaos.experiment import Experiment
 from chaos.life import Place
 from chaos.run import run_experiment
@@ -171,12 +172,9 @@ def _read(text: str) -> Mapping[str, Any]:
 
 def _command(arguments: list[str], until: float) -> tuple[int, str, str] | None:
     """Exit status, output and errors of `killpoint run`; None if the deadline passed."""
-    import ray
-
-    address = ray.get_runtime_context().gcs_address
     process = subprocess.Popen(
         [*_CLI, *arguments, "--json", "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "RAY_ADDRESS": address},
+        env={**os.environ, "RAY_ADDRESS": ray_address()},
     )  # fmt: skip
     try:
         out, err = process.communicate(timeout=max(1.0, until - time.monotonic()))
