@@ -1,4 +1,4 @@
-"""The command line: `killpoint run | audit | diff | export | points | sweep | lab | version`.
+"""The command line: `killpoint run | audit | diff | export | points | sweep | soak | lab | version`.
 
 Exit status 0 valid, 1 invalid, 2 could not judge; more in each `--help`. Results go to standard output, all else to
 standard error.
@@ -23,6 +23,7 @@ from chaos.shell import complain as _complain
 from chaos.shell import errors_reported as _errors_reported
 from chaos.shell import print_json as _print_json
 from chaos.sweep.cli import command as sweep_command
+from chaos.sweep.cli import soak_command
 
 if TYPE_CHECKING:
     from chaos.experiment import Experiment
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.add_typer(labs)
 _STATUSES = "Exit status: 0 valid, 1 invalid, 2 could not judge."
 app.command("sweep", epilog=f"Example: killpoint sweep --sample 50. {_STATUSES}")(sweep_command)
+app.command("soak", epilog=f"Example: killpoint soak --kills 100. {_STATUSES}")(soak_command)
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(metavar="[EXPERIMENT]", help="experiment file; without it the default one")
 ]

@@ -1,4 +1,4 @@
-"""The command `killpoint sweep`."""
+"""The commands `killpoint sweep` and `killpoint soak`."""
 
 from __future__ import annotations
 
@@ -56,6 +56,38 @@ def command(
 
             print_results(render(swept.trials, swept.results, swept.summary))
         raise typer.Exit(_EXIT.get(swept.summary.verdict, EXIT_UNJUDGED))
+
+
+def soak_command(
+    experiment: Annotated[
+        Path | None, typer.Argument(metavar="[EXPERIMENT]", help="experiment file; without it `tiny` in 300 steps")
+    ] = None,
+    kills: Annotated[int, typer.Option(min=1, help="how many processes are killed")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="of times and victims")] = 0,
+    deadline_s: Annotated[float, typer.Option(min=1.0, help="a run that takes longer is `unfinished`")] = 120.0,
+    output: Annotated[
+        Path | None, typer.Option(help="folder of the soak; one that was interrupted goes on")
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Kill ranks and committers at random times, run after run, and look what is left behind."""
+    with errors_reported():
+        from chaos.experiment import load_experiment, packaged_experiment
+        from chaos.sweep.soak import soak
+
+        found = packaged_experiment("soak.yaml") if experiment is None else load_experiment(experiment)
+        folder = output or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-soak"
+        with _watch(quiet) as watch:
+            soaked = soak(found, folder.resolve(), kills, seed, deadline_s, watch)
+        if as_json:
+            print_json(soaked.to_json())
+        else:
+            from chaos.report import print_results
+            from chaos.sweep.report import render_soak
+
+            print_results(render_soak(soaked))
+        raise typer.Exit(_EXIT.get(soaked.verdict, EXIT_UNJUDGED))
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def sweep(experiment: Experiment, folder: Path, choice: Choice, deadline_s: floa
             shutil.rmtree(folder / name, ignore_errors=True)
         found = draw_up(record(experiment, folder, place, watch.say), choice)
         left = [trial for trial in found if trial.name not in journal.results]
-        journal.predict((trial.name, [each.to_json() for each in trial.predictions]) for trial in left)
+        journal.predict((trial.name, [each.to_json() for each in trial.predictions or ()]) for trial in left)
         watch.begin(len(found), len(found) - len(left))
         conductor = Conductor(experiment, folder, place, deadline_s)
         for trial in left:

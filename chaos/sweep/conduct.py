@@ -106,7 +106,7 @@ def judged(trial: Trial, end: End, duration_s: float) -> Result:
 
 
 def _as_predicted(trial: Trial, recoveries: tuple[Recovered, ...]) -> bool | None:
-    if trial.own_supervisor:  # the ranks train on until somebody ends them: nothing was predicted
+    if trial.predictions is None:
         return None
     if len(recoveries) != len(trial.predictions):
         return False
@@ -130,7 +130,7 @@ def _why(
         yield f"{struck} of {len(trial.faults)} faults struck"
     if predicted is False:
         seen = [(each.restored_step, each.redo_steps) for each in recoveries]
-        expected = [each.to_json() for each in trial.predictions]
+        expected = [each.to_json() for each in trial.predictions or ()]
         yield f"predicted {json.dumps(expected)}, was (restored step, redone steps) {seen}"
 
 

@@ -11,9 +11,11 @@ from rich.text import Text
 from chaos.points import CATALOGUE
 from chaos.printable import printable
 from chaos.sweep.results import Ending, Result
+from chaos.sweep.soak import Soaked
 from chaos.sweep.summary import Summary
 from chaos.sweep.trials import Trial
 
+_LEFT = {"processes": "child processes", "handles": "file handles", "shared": "files in shared memory"}
 _LEGEND = (
     "a number: so many trials, all as they have to be · 3 of 4: the others are I invalid, U unknown, L late, "
     "N not struck, R redo not as predicted · -: not passed"
@@ -26,6 +28,19 @@ def render(trials: Sequence[Trial], results: Mapping[str, Result], summary: Summ
         _map(trials, results), Text(_LEGEND, style="dim"), Text(""), _counts(summary), *_failing(summary),
         Text(f"verdict: {summary.verdict}"),
     )  # fmt: skip
+
+
+def render_soak(soaked: Soaked) -> RenderableType:
+    """Counts, what is left behind, the verdict."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_row("killed", f"{soaked.kills} processes")
+    for name in ("processes", "handles", "shared"):
+        before, after = getattr(soaked.before, name), getattr(soaked.after, name)
+        table.add_row(_LEFT[name], f"{before} before, {after} after")
+    size = f"{soaked.before.memory_bytes >> 20} MiB before, {soaked.after.memory_bytes >> 20} MiB after"
+    table.add_row("memory", f"{size}; {soaked.growth_bytes_a_run / 1024:.1f} KiB more a run in the second half")
+    summary = soaked.swept.summary
+    return Group(_counts(summary), table, *_failing(summary), Text(f"verdict: {soaked.verdict}"))
 
 
 def _map(trials: Sequence[Trial], results: Mapping[str, Result]) -> Table:

@@ -17,6 +17,7 @@ from chaos.sweep import predict
 from chaos.sweep.outline import Outline, Who
 from chaos.sweep.predict import Prediction
 
+ANY_TIME = "(at a random time)"
 BASE_SAVE = 1  # the checkpoint that the first kill of a trial in recovery leaves behind
 _SAVE_STAGES = ("save.", "shard.", "ledger.")
 _LOADS = ("recover.load.half", "recover.loaded")
@@ -24,14 +25,15 @@ _LOADS = ("recover.load.half", "recover.loaded")
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial. faults: as in an experiment file. predictions: one for each recovery; empty where none must come.
+    """One trial. faults: as in an experiment file. predictions: one for each recovery; empty where none must come, and
+    None where nothing is said beforehand: the ranks of a supervisor that is gone train on until somebody ends them.
 
     own_supervisor: what is struck is the supervisor, so the trial needs one of its own, and takes the run up again.
     """
 
     name: str
     faults: tuple[dict[str, Any], ...]
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[Prediction, ...] | None
     own_supervisor: bool = False
     gated: bool = False
 
@@ -39,7 +41,7 @@ class Trial:
     def where(self) -> tuple[str, Who]:
         """Point and process of the last fault: its place on the map."""
         at = self.faults[-1]["at"]
-        return at["point"], (Role(at["role"]), at.get("rank"))
+        return at.get("point", ANY_TIME), (Role(at["role"]), at.get("rank"))
 
 
 def singles(outline: Outline) -> Iterator[Trial]:
@@ -79,7 +81,7 @@ def gates(outline: Outline) -> Iterator[Trial]:
 
 def pairs(outline: Outline, count: int, seed: int) -> list[Trial]:
     """`count` pairs of a kill in attempt 0 and one in the recovery that follows, drawn without repetition."""
-    firsts = [t for t in singles(outline) if len(t.predictions) == 1 and not t.own_supervisor and len(t.faults) == 1]
+    firsts = [trial for trial in singles(outline) if trial.predictions and len(trial.faults) == 1]
     seconds = [each for each in _of_recovery(outline) if each[0][0] is not Role.SUPERVISOR]
     possible = [(a, b) for a in firsts for b in seconds if _can_follow(outline, a, b[1])]
     drawn = random.Random(seed).sample(possible, min(count, len(possible)))
@@ -119,7 +121,7 @@ def _single(outline: Outline, role: Role, rank: int | None, point: str, hit: int
     if role in (Role.STANDBY, Role.DATA):
         return Trial(name, (fault,), ())
     if role is Role.SUPERVISOR:
-        return Trial(name, (fault,), (), own_supervisor=True)
+        return Trial(name, (fault,), None, own_supervisor=True)
     of = predict.of_committer if role is Role.COMMITTER else predict.of_rank
     if is_user_point(point):
         anywhere = Prediction((0, *outline.due), (0, outline.run.steps))
@@ -143,13 +145,15 @@ def _on_top(
     fault = _fault(role, rank, point, hit, attempt)
     name += f"{_who(role, rank)}/{point}/{hit}@{attempt}" if attempt else f"{_who(role, rank)}/{point}/{hit}"
     if role is Role.SUPERVISOR:
-        return Trial(name, (*first.faults, fault), (), own_supervisor=True)
+        return Trial(name, (*first.faults, fault), None, own_supervisor=True)
+    assert first.predictions is not None
     second = predict.after_recovery(first.predictions[0], point)
     return replace(first, name=name, faults=(*first.faults, fault), predictions=(first.predictions[0], second))
 
 
 def _can_follow(outline: Outline, first: Trial, point: str) -> bool:
     """Whether the recovery after `first` is sure to pass the point."""
+    assert first.predictions is not None
     restored = first.predictions[0].restored
     if point in _LOADS:
         return min(restored) > 0

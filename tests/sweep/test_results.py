@@ -75,7 +75,7 @@ def test_a_trial_without_a_recovery_must_have_none() -> None:
 
 
 def test_of_a_killed_supervisor_nothing_is_predicted() -> None:
-    trial = replace(TRIAL, predictions=(), own_supervisor=True)
+    trial = replace(TRIAL, predictions=None, own_supervisor=True)
     assert judged(trial, End(VALID), 1.0).good
 
 

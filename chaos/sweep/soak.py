@@ -1,0 +1,141 @@
+"""A soak: runs with kills at random times, one after another, until so many processes were killed; and what is left.
+
+Each run is killed a few times, once in each attempt, at times drawn from the seed; it is long enough that the last
+attempt has steps left whatever was drawn. Processes, file handles, shared memory and this process's memory are counted
+before and after: what grows with the number of runs is a leak.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from chaos.experiment import Experiment
+from chaos.interrupts import Interrupts
+from chaos.life import Place
+from chaos.schema import RunSettings
+from chaos.sweep.command import Swept, Watch
+from chaos.sweep.conduct import Conductor
+from chaos.sweep.results import Journal
+from chaos.sweep.summary import summarize
+from chaos.sweep.trials import Trial
+from trainers.spec import code_digest
+
+KILLS_A_RUN = 5
+_EARLIEST_S, _LATEST_S = 0.02, 0.5  # after the attempt began to train
+_SHARED = Path("/dev/shm")
+
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What this program holds of the machine: counts, and this process's own memory."""
+
+    processes: int
+    handles: int
+    shared: int
+    memory_bytes: int
+
+    @classmethod
+    def now(cls) -> Footprint:
+        """Of this process and all that descend from it."""
+        gc.collect()
+        own = psutil.Process()
+        shared = len(os.listdir(_SHARED)) if _SHARED.is_dir() else 0
+        return cls(len(own.children(recursive=True)), own.num_fds(), shared, own.memory_info().rss)
+
+
+@dataclass(frozen=True)
+class Soaked:
+    """A soak. before and after: with nothing running. growth_bytes_a_run: of this process, over the second half."""
+
+    swept: Swept
+    kills: int
+    before: Footprint
+    after: Footprint
+    growth_bytes_a_run: float
+
+    @property
+    def leaks(self) -> list[str]:
+        """What is left that was not there before, in words."""
+        found = []
+        for name in ("processes", "handles", "shared"):
+            grown = getattr(self.after, name) - getattr(self.before, name)
+            if grown > 0:
+                found.append(f"{grown} {name} left")
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """The trials' verdict; with something left behind it is not valid."""
+        return "invalid" if self.leaks and self.swept.summary.verdict == "valid" else self.swept.summary.verdict
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            **self.swept.summary.to_json(), "verdict": self.verdict, "kills": self.kills, "leaks": self.leaks,
+            "before": vars(self.before), "after": vars(self.after),
+            "memory_growth_bytes_a_run": round(self.growth_bytes_a_run),
+        }  # fmt: skip
+
+
+def soak(experiment: Experiment, folder: Path, kills: int, seed: int, deadline_s: float, watch: Watch) -> Soaked:
+    """Kills until `kills` processes were killed. Raises SweepError."""
+    trials = list(draw(experiment.run, kills, seed))
+    identity = {"config": experiment.config_digest, "code": code_digest([]), "soak": [kills, seed]}
+    journal, memory = Journal(folder, identity), []
+    left = [trial for trial in trials if trial.name not in journal.results]
+    _settle()
+    before = Footprint.now()
+    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=2) as place:
+        watch.begin(len(trials), len(trials) - len(left))
+        conductor = Conductor(experiment, folder, place, deadline_s)
+        for trial in left:
+            watch.trial(trial)
+            result = conductor.conduct(trial)
+            journal.add(result)
+            watch.result(result)
+            memory.append(psutil.Process().memory_info().rss)
+    after = Footprint.now()
+    swept = Swept(tuple(trials), journal.results, summarize(trials, journal.results))
+    struck = sum(result.struck for result in journal.results.values())
+    return Soaked(swept, struck, before, after, _slope(memory[len(memory) // 2 :]))
+
+
+def draw(run: RunSettings, kills: int, seed: int) -> Iterator[Trial]:
+    """Runs with `KILLS_A_RUN` kills each, or fewer in the last one: of a rank, mostly, or the committer."""
+    drawn, number = random.Random(seed), 0
+    while kills > 0:
+        faults = []
+        for attempt in range(min(KILLS_A_RUN, kills)):
+            at: dict[str, Any] = {"attempt": attempt, "after_s": round(drawn.uniform(_EARLIEST_S, _LATEST_S), 4)}
+            who = drawn.randrange(run.ranks + 1)
+            at |= {"role": "committer"} if who == run.ranks else {"role": "rank", "rank": who}
+            faults.append({"kind": "sigkill", "at": at})
+        kills -= len(faults)
+        yield Trial(f"soak/{number}", tuple(faults), None)
+        number += 1
+
+
+def _settle() -> None:
+    """Imports what the first run would import, so that it is not taken for growth."""
+    for name in ("chaos.audit", "trainers.supervisor", "trainers.pipeline"):
+        importlib.import_module(name)
+
+
+def _slope(values: list[int]) -> float:
+    """Least squares, bytes a run."""
+    count = len(values)
+    if count < 2:
+        return 0.0
+    mean_x, mean_y = (count - 1) / 2, sum(values) / count
+    over = sum((x - mean_x) * (y - mean_y) for x, y in enumerate(values))
+    return over / sum((x - mean_x) ** 2 for x in range(count))
