@@ -102,7 +102,10 @@ class Worker:
     @ray.method(concurrency_group="control")
     def ping(self, clock: int) -> Heartbeat:
         self._last_heard = time.monotonic()
-        history, rank = self._here().history, self._rank_or_none
+        duty, rank = self._duty, self._rank_or_none
+        if duty is None:  # asked while it still served a run
+            return Heartbeat(0, "idle", 0, None, clock)
+        history = duty.history
         history.witness(clock)
         if rank is None or self._warming:
             return Heartbeat(0, WARMS_UP if self._warming else "idle", 0, None, history.clock)

@@ -20,6 +20,7 @@ from chaos.sweep.summary import Summary, summarize
 from chaos.sweep.trials import Trial
 from trainers.spec import code_digest
 
+_TWICE = 20  # of so many gated trials one is run twice, and has to do the same
 _SPARES = 2  # beside what a trial needs: two kills in a row find somebody warm
 
 
@@ -67,9 +68,11 @@ def sweep(experiment: Experiment, folder: Path, choice: Choice, deadline_s: floa
         journal.predict((trial.name, [each.to_json() for each in trial.predictions or ()]) for trial in left)
         watch.begin(len(found), len(found) - len(left))
         conductor = Conductor(experiment, folder, place, deadline_s)
+        twice = {trial.name for trial in [trial for trial in found if trial.gated][::_TWICE]}
         for trial in left:
             watch.trial(trial)
-            result = _with_command(conductor.conduct(trial), conductor)
+            done = conductor.conduct_twice(trial) if trial.name in twice else conductor.conduct(trial)
+            result = _with_command(done, conductor)
             journal.add(result)
             watch.result(result)
     return Swept(tuple(found), journal.results, summarize(found, journal.results))

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from chaos.cluster import ray_address
 from chaos.experiment import Experiment
 from chaos.life import Place
 from chaos.run import run_experiment
+from chaos.sweep.canonical import digest_of
 from chaos.sweep.record import with_faults
 from chaos.sweep.results import Ending, Recovered, Result
 from chaos.sweep.trials import Trial
@@ -56,26 +57,40 @@ class Conductor:
     def _place_of(self, name: str) -> Path:
         return self._folder / "trials" / name.replace("/", "_").replace(":", "-")
 
-    def conduct(self, trial: Trial, notify: Callable[[Any], None] = lambda event: None) -> Result:
-        """Runs the trial. Only what failed keeps its run folder."""
+    def conduct_twice(self, trial: Trial) -> Result:
+        """Runs a gated trial two times, which must do the same; if they do not, the result is unknown."""
+        rank = trial.faults[-1]["at"].get("rank")
+        digests: list[str] = []
+        for _ in range(2):
+            result = self.conduct(trial, lambda folder: digests.append(digest_of(folder, rank)))
+            if not result.good:
+                return result
+        if digests[0] == digests[1]:
+            return result
+        return replace(result, ending=Ending.UNKNOWN, why="run twice, it did not do the same both times: behind a gate "
+                       "nothing is left to chance, so something else is")  # fmt: skip
+
+    def conduct(self, trial: Trial, look: Callable[[Path], None] = lambda folder: None) -> Result:
+        """Runs the trial. `look` sees the run's folder; only what failed keeps it."""
         folder = self._place_of(trial.name)
         shutil.rmtree(folder, ignore_errors=True)  # of an interrupted sweep
         experiment = with_faults(self._experiment, trial.faults, _file(folder), twin=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         _file(folder).write_text(experiment.text, encoding="utf-8")
         started = time.monotonic()
-        end = self._end(trial, experiment, folder, notify)
+        end = self._end(trial, experiment, folder)
         result = judged(trial, end, time.monotonic() - started)
         if result.good:
+            look(folder)
             shutil.rmtree(folder, ignore_errors=True)
             _file(folder).unlink()
         return result
 
-    def _end(self, trial: Trial, experiment: Experiment, folder: Path, notify: Callable[[Any], None]) -> End:
+    def _end(self, trial: Trial, experiment: Experiment, folder: Path) -> End:
         if trial.own_supervisor:
             return _in_two_processes(folder, _file(folder), self._deadline_s)
         with _deadline(self._deadline_s):
-            outcome = run_experiment(experiment, folder, notify=notify, place=self._place)
+            outcome = run_experiment(experiment, folder, place=self._place)
         late = outcome.interrupted is signal.SIGALRM and outcome.failure is not None
         if outcome.interrupted is not None and outcome.interrupted is not signal.SIGALRM:
             raise KeyboardInterrupt
