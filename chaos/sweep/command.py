@@ -56,25 +56,32 @@ class Watch:
 
 def sweep(experiment: Experiment, folder: Path, choice: Choice, deadline_s: float, watch: Watch) -> Swept:
     """Conducts every trial that has no result yet. Raises SweepError; an interrupt ends it, and it can go on."""
-    identity = {"config": experiment.config_digest, "code": code_digest([]), "choice": vars(choice)}
-    journal = Journal(folder, identity)
     run = experiment.run
     extra = run.ranks + run.standbys + 1  # for the runs of trials with a supervisor of their own
     with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=_SPARES, more_cpus=extra) as place:
-        for name in ("clean", "killed"):
-            shutil.rmtree(folder / name, ignore_errors=True)
-        found = draw_up(record(experiment, folder, place, watch.say), choice)
-        left = [trial for trial in found if trial.name not in journal.results]
-        journal.predict((trial.name, [each.to_json() for each in trial.predictions or ()]) for trial in left)
-        watch.begin(len(found), len(found) - len(left))
-        conductor = Conductor(experiment, folder, place, deadline_s)
-        twice = {trial.name for trial in [trial for trial in found if trial.gated][::_TWICE]}
-        for trial in left:
-            watch.trial(trial)
-            done = conductor.conduct_twice(trial) if trial.name in twice else conductor.conduct(trial)
-            result = _with_command(done, conductor)
-            journal.add(result)
-            watch.result(result)
+        return sweep_in(place, experiment, folder, choice, deadline_s, watch)
+
+
+def sweep_in(
+    place: Place, experiment: Experiment, folder: Path, choice: Choice, deadline_s: float, watch: Watch
+) -> Swept:
+    """As `sweep`, in a place that is there already and takes processes up again."""
+    identity = {"config": experiment.config_digest, "code": code_digest([]), "choice": vars(choice)}
+    journal = Journal(folder, identity)
+    for name in ("clean", "killed"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    found = draw_up(record(experiment, folder, place, watch.say), choice)
+    left = [trial for trial in found if trial.name not in journal.results]
+    journal.predict((trial.name, [each.to_json() for each in trial.predictions or ()]) for trial in left)
+    watch.begin(len(found), len(found) - len(left))
+    conductor = Conductor(experiment, folder, place, deadline_s)
+    twice = {trial.name for trial in [trial for trial in found if trial.gated][::_TWICE]}
+    for trial in left:
+        watch.trial(trial)
+        done = conductor.conduct_twice(trial) if trial.name in twice else conductor.conduct(trial)
+        result = _with_command(done, conductor)
+        journal.add(result)
+        watch.result(result)
     return Swept(tuple(found), journal.results, summarize(found, journal.results))
 
 
