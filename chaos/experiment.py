@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from chaos.damage import Damage, DamageHow
 from chaos.errors import ExperimentError, Problem, UnknownPoint
 from chaos.faults import Fault, FaultKind, Gate
 from chaos.marked_yaml import Loc, Marked, dotted, parse
@@ -23,6 +24,7 @@ from chaos.points import Role
 from chaos.rules import findings
 from chaos.schema import (
     AtSettings,
+    DamageSettings,
     ExperimentSettings,
     FaultSettings,
     GateSettings,
@@ -159,8 +161,10 @@ def _fault(name: str, fault: FaultSettings, seed: int) -> Fault:
     if fault.gate is not None:
         gate = Gate(Role(fault.gate.role), fault.gate.rank, fault.gate.point, fault.gate.hit)
     hit = (at.hit or 1) if at.point is not None else None
-    kind, role = FaultKind(fault.kind), Role(at.role)
-    return Fault(name, kind, at.attempt, role, at.rank, at.point, hit, after_s, gate)
+    kind, role, damage = FaultKind(fault.kind), Role(at.role), None
+    if fault.damage is not None:
+        damage = Damage(fault.damage.file, fault.damage.rank, DamageHow(fault.damage.how))
+    return Fault(name, kind, at.attempt, role, at.rank, at.point, hit, after_s, gate, damage)
 
 
 def _uniform(seed: int, name: str) -> float:
@@ -202,5 +206,7 @@ def _model_at(loc: Loc) -> type[BaseModel]:
         return RunSettings
     if loc[:1] != ("faults",):
         return ExperimentSettings
-    below: dict[Loc, type[BaseModel]] = {("at",): AtSettings, ("gate",): GateSettings}
+    below: dict[Loc, type[BaseModel]] = {
+        ("at",): AtSettings, ("gate",): GateSettings, ("damage",): DamageSettings,
+    }  # fmt: skip
     return below.get(loc[2:3], FaultSettings)

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from chaos.damage import Damage, DamageHow
 from chaos.points import Role
 from trainers.points import PointRaised
 
 
 class FaultKind(StrEnum):
-    """What a fault does to its process."""
+    """What a fault does to its process; or, damage, to the store."""
 
     SIGKILL = "sigkill"
     EXCEPTION = "exception"
     HANG = "hang"
+    DAMAGE = "damage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Fault:
     hit: int | None = None
     after_s: float | None = None
     gate: Gate | None = None
+    damage: Damage | None = None
 
     @property
     def passage(self) -> Passage | None:
@@ -89,12 +92,13 @@ class Fault:
             "hit": self.hit,
             "after_s": self.after_s,
             "gate": None if self.gate is None else self.gate.to_json(),
+            **({} if self.damage is None else {"damage": self.damage.to_json()}),
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Fault:
         """The inverse of `to_json`."""
-        gate = value["gate"]
+        gate, damage = value["gate"], value.get("damage")
         return cls(
             value["id"],
             FaultKind(value["kind"]),
@@ -105,9 +109,12 @@ class Fault:
             value["hit"],
             value["after_s"],
             None if gate is None else Gate.from_json(gate),
+            None if damage is None else Damage(damage["file"], damage["rank"], DamageHow(damage["how"])),
         )
 
     def __str__(self) -> str:
+        if self.damage is not None:
+            return f"{self.damage.how.value} the newest {self.damage.file} at {self.passage}"
         if self.passage is not None:
             return f"{self.kind.value} at {self.passage}"
         who = self.role.value if self.rank is None else f"{self.role.value} {self.rank}"

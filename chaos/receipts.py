@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from chaos.damage import Wound
 from chaos.faults import Fault, Gate
 from storage.errors import Damaged
 from storage.history import Head
@@ -41,6 +42,7 @@ class Receipt:
     gate: Gate | None
     history: Head | None
     passages: Mapping[str, int] | None = None
+    wound: Wound | None = None
 
 
 def receipt_for(
@@ -50,8 +52,12 @@ def receipt_for(
     target: ProcessId,
     history: Head | None,
     passages: Mapping[str, int] | None = None,
+    wound: Wound | None = None,
 ) -> Receipt:
-    """The receipt for a fault that strikes now. `passages`: counts per point, where they are recorded."""
+    """The receipt for a fault that strikes now. `passages`: counts per point, where they are recorded.
+
+    `wound`: of a damage; what the file will hold is not in the receipt.
+    """
     return Receipt(
         fault.id,
         run,
@@ -67,6 +73,7 @@ def receipt_for(
         fault.gate,
         history,
         passages,
+        wound,
     )
 
 
@@ -129,6 +136,8 @@ def _body(receipt: Receipt) -> dict[str, Any]:
     }
     if receipt.passages is not None:
         body["passages"] = dict(receipt.passages)
+    if receipt.wound is not None:
+        body |= {name: getattr(receipt.wound, name) for name in ("path", "offset", "before", "after")}
     return body
 
 
@@ -156,6 +165,7 @@ def _parse(body: Mapping[str, Any]) -> Receipt:
         None if gate is None else Gate.from_json(gate),
         None if head is None else Head(**head),
         body.get("passages"),
+        Wound(body["path"], body["offset"], body["before"], body["after"], None) if "path" in body else None,
     )
 
 

@@ -79,8 +79,25 @@ def _fault(fault: FaultSettings, run: RunSettings, loc: Loc) -> Iterator[Finding
     yield from _moment(fault, (*loc, "at"))
     if at.point is not None:
         yield from _passage(at.role, at.point, at.hit or 1, run, (*loc, "at"))
+    yield from _damage(fault, run, loc)
     if fault.gate is not None:
         yield from _gate(fault.gate, at, run, (*loc, "gate"))
+
+
+def _damage(fault: FaultSettings, run: RunSettings, loc: Loc) -> Iterator[Finding]:
+    if fault.kind != "damage":
+        if fault.damage is not None:
+            yield Finding((*loc, "damage"), f"belongs to kind damage, not to {fault.kind}")
+        return
+    if fault.damage is None:
+        yield Finding((*loc, "damage"), "is missing: which file, and how; {} damages a bit of rank 0's shard")
+    elif fault.damage.rank >= run.ranks:
+        yield Finding((*loc, "damage", "rank"), f"{fault.damage.rank}: ranks are 0 to {run.ranks - 1}")
+    if fault.at.role != "supervisor" or fault.at.point is None:
+        what = "the store is damaged at a point of role supervisor, such as recover.fence.before, while nothing trains"
+        yield Finding((*loc, "at", "role"), what)
+    if fault.gate is not None:
+        yield Finding((*loc, "gate"), "is let go by a death: a damage kills nothing")
 
 
 def _rank(role: str, rank: int | None, run: RunSettings, loc: Loc) -> Iterator[Finding]:

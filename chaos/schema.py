@@ -72,12 +72,22 @@ class GateSettings(_Model):
     hit: Count = 1
 
 
+class DamageSettings(_Model):
+    """What happens to which file of the newest published checkpoint; `rank`: whose. Manifests are evidence: without
+    one nobody could say what the checkpoint held."""
+
+    file: Literal["shard", "ledger"] = "shard"
+    rank: Index = 0
+    how: Literal["flip", "cut", "remove"] = "flip"
+
+
 class FaultSettings(_Model):
     """One fault."""
 
-    kind: Literal["sigkill", "exception", "hang"] = "sigkill"
+    kind: Literal["sigkill", "exception", "hang", "damage"] = "sigkill"
     at: AtSettings
     gate: GateSettings | None = None
+    damage: DamageSettings | None = None
 
 
 class ExperimentSettings(_Model):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from chaos.damage import inflict, prepare
 from chaos.faults import Fault, FaultKind, InjectedFault, Passage
 from chaos.gates import hold_gate, release_gate, wait_held
 from chaos.hook import set_current
@@ -201,10 +202,18 @@ class _Armed:
     def _strike(self, fault: Fault, passage: Passage) -> None:
         if fault.gate is not None:
             wait_held(self._plan.folder, fault.id, self._plan.gate_deadline_s)
+        wound = None
+        if fault.damage is not None:
+            wound = prepare(self._plan.folder, self._plan.run, fault.damage)
+            if wound is None:  # nothing is published: the fault has no receipt, and the verdict will say so
+                return
         head = None if self._history is None else self._history.head
         passages = dict(self._hits) if self._plan.record else None
-        receipt = receipt_for(fault, self._plan.run, self._rank, current_process(), head, passages)
+        receipt = receipt_for(fault, self._plan.run, self._rank, current_process(), head, passages, wound)
         if not write_receipt(self._plan.folder, receipt):
+            return
+        if wound is not None:
+            inflict(self._plan.folder, wound)
             return
         if fault.kind is FaultKind.EXCEPTION:
             raise InjectedFault(fault.id, str(passage))

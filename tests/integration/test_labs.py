@@ -9,17 +9,21 @@ import pytest
 
 from chaos.errors import OutputExists
 from chaos.labs.cursor_cases import CaseFailed, run_lab
-from chaos.labs.pipeline_measure import Stated, measure
+from chaos.labs.pipeline_measure import StageTooShort, Stated, measure
 
 
 def test_the_real_pipeline_is_measured_beside_the_model(cluster: str) -> None:
-    stated = Stated.of(100_000, 0, 7, 140_000, 4, depths=(0, 2), workers=(1,), tolerance=0.4)
     told: list[str] = []
-    measured = measure(stated, told.append)
+    stretch = 1
+    try:
+        measured = measure(_stated(stretch), told.append)
+    except StageTooShort:  # where others use the processors too: the lab itself says to measure with longer stages
+        stretch, told = 4, []
+        measured = measure(_stated(stretch), told.append)
     serial, pipelined = measured.by_depth
     assert measured.passed, measured.to_json()
     assert serial.measured.wait_ms > 2 * pipelined.measured.wait_ms  # the queue hides the preparation
-    assert pipelined.measured.interval_ms >= 140  # and does not beat training
+    assert pipelined.measured.interval_ms >= 140 * stretch  # and does not beat training
     for depth in measured.by_depth:
         assert [record["batch"] for record in depth.records] == [0, 1, 2, 3]
         assert depth.most_bytes_in_flight == depth.measured.most_in_flight * measured.batch_bytes
@@ -28,6 +32,10 @@ def test_the_real_pipeline_is_measured_beside_the_model(cluster: str) -> None:
     assert control.cached_wait_ms < control.transferring_ms < control.stream_ms
     assert 0 < control.reading_ms < control.stream_ms
     assert len(told) == 5
+
+
+def _stated(stretch: int) -> Stated:
+    return Stated.of(100_000 * stretch, 0, 7, 140_000 * stretch, 4, depths=(0, 2), workers=(1,), tolerance=0.4)
 
 
 def test_the_cursor_of_a_killed_run(cluster: str, tmp_path: Path) -> None:
