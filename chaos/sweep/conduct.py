@@ -126,8 +126,7 @@ def _as_predicted(trial: Trial, recoveries: tuple[Recovered, ...]) -> bool | Non
     if len(recoveries) != len(trial.predictions):
         return False
     return all(
-        seen.restored_step is not None and seen.redo_steps is not None
-        and expected.met(seen.restored_step, seen.redo_steps)
+        expected.met(seen.restored_step, seen.redo_steps)
         for expected, seen in zip(trial.predictions, recoveries, strict=True)
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ update ahead. What remains open between these facts is a range; behind a gate no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chaos.points import Pace
@@ -15,28 +15,36 @@ from chaos.sweep.outline import Outline
 
 _EXACT_BEFORE = ("step.begin", "microbatch.fetched", "microbatch.forward", "microbatch.backward", "reduce.before")
 _REPORTED = ("save.done",)
-_TRAINING_THREAD = ("save.staged", "save.queued")
+_BEFORE_CHOICE = ("recover.joined", "recover.load.half", "recover.loaded")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one recovery: which steps may be restored, and the least and most that may have been finished before it."""
+    """Of one recovery: which steps may be restored, and the least and most that may have been finished before it.
+
+    cut_short: it dies before its choice is in the log, so it restores nothing, and the next one has the same before it.
+    """
 
     restored: tuple[int, ...]
     finished: tuple[int, int]
+    cut_short: bool = False
 
     @property
     def exact(self) -> bool:
         """Whether nothing is left open."""
         return len(self.restored) == 1 and self.finished[0] == self.finished[1]
 
-    def met(self, restored: int, redo_steps: int) -> bool:
-        """Whether a recovery was one of those that were predicted."""
+    def met(self, restored: int | None, redo_steps: int | None) -> bool:
+        """Whether a recovery was one of those that were predicted; None: nothing was chosen."""
+        if restored is None or redo_steps is None or self.cut_short:
+            return self.cut_short and restored is None and redo_steps is None
         low, high = self.finished
         return restored in self.restored and max(0, low - restored) <= redo_steps <= max(0, high - restored)
 
     def to_json(self) -> dict[str, Any]:
         """Field by field, with the redo that follows."""
+        if self.cut_short:
+            return {"restored_steps": [], "finished_steps": list(self.finished), "redo_steps": []}
         low, high = self.finished
         return {
             "restored_steps": list(self.restored), "finished_steps": list(self.finished),
@@ -106,8 +114,12 @@ def gated(outline: Outline, save: int, point: str, step: int) -> Prediction:
     return Prediction((restored,), (step - 1, step - 1))
 
 
-def after_recovery(first: Prediction, point: str) -> Prediction:
-    """A second kill at this point of attempt 1: the same candidate again."""
+def with_second_kill(first: Prediction, point: str) -> tuple[Prediction, Prediction]:
+    """A second kill at this point of attempt 1, by a rank: the same candidate again."""
+    return replace(first, cut_short=point in _BEFORE_CHOICE), _after_recovery(first, point)
+
+
+def _after_recovery(first: Prediction, point: str) -> Prediction:
     if point == "recover.first_step":  # one more update is done, by attempt 1, and what it trained is what counts
         return Prediction(first.restored, (min(first.restored) + 1, max(first.restored) + 1))
     return first

@@ -147,8 +147,8 @@ def _on_top(
     if role is Role.SUPERVISOR:
         return Trial(name, (*first.faults, fault), None, own_supervisor=True)
     assert first.predictions is not None
-    second = predict.after_recovery(first.predictions[0], point)
-    return replace(first, name=name, faults=(*first.faults, fault), predictions=(first.predictions[0], second))
+    expected = predict.with_second_kill(first.predictions[0], point)
+    return replace(first, name=name, faults=(*first.faults, fault), predictions=expected)
 
 
 def _can_follow(outline: Outline, first: Trial, point: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -86,6 +87,13 @@ def test_a_prediction_is_met_by_what_it_allows_and_by_nothing_else() -> None:
     assert expected.to_json()["redo_steps"] == [1, 5]
 
 
+def test_a_recovery_that_is_cut_short_restores_nothing() -> None:
+    expected = Prediction((3,), (4, 4), cut_short=True)
+    assert expected.met(None, None)
+    assert not expected.met(3, 1)
+    assert not Prediction((3,), (4, 4)).met(None, None)
+
+
 def test_one_trial_for_each_passage() -> None:
     found = list(singles(OUTLINE))
     assert len({trial.name for trial in found}) == len(found)
@@ -108,7 +116,9 @@ def test_a_kill_in_the_recovery_follows_one_whose_restore_is_known() -> None:
     joined = found["rank0/recover.joined/1@1"]
     assert [fault["at"]["attempt"] for fault in joined.faults] == [0, 1]
     assert joined.faults[0] == base(OUTLINE).faults[0]
-    assert joined.predictions == (Prediction((3,), (4, 4)),) * 2
+    known = Prediction((3,), (4, 4))
+    assert joined.predictions == (replace(known, cut_short=True), known)  # it dies before anything is chosen
+    assert found["rank0/recover.restored/1@1"].predictions == (known, known)
     assert found["rank0/recover.first_step/1@1"].predictions[1] == Prediction((3,), (4, 4))
 
 
