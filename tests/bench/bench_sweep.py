@@ -1,8 +1,8 @@
 """How many trials a second a sweep of `tiny` does, beside its floor: the processor time of the processes it replaces.
 
-python tests/bench/bench_sweep.py [--trials 60]: one line of JSON. Kills of ranks and of the committer, receipts, recovery
-and audit included; Ray's start and the two recording runs are not. `cpu_s`: processor time of the whole machine in the
-trials, each; on two processors no sweep is faster than half of it.
+python tests/bench/bench_sweep.py [--trials 60]: one line of JSON. Kills of ranks and of the committer, receipts,
+recovery and audit included; Ray's start and the two recording runs are not. `cpu_s`: processor time of the whole
+machine in the trials, each; on two processors no sweep is faster than half of it.
 """
 
 from __future__ import annotations
