@@ -30,8 +30,8 @@ def commit_checkpoint(
 ) -> Publish:
     """Verify the draft's files, write the manifest, publish it. Returns the publish entry.
 
-    Points: commit.read_back (all files), manifest.written, publish.before, publish.after. `on_manifest` gets
-    the manifest's digest once it is durable, before manifest.written. After an Unavailable the same call may
+    Points: commit.read_back (all files), those of `Objects.create` as manifest.…, manifest.written, publish.before,
+    publish.after. `on_manifest` gets the manifest's digest once it is durable, before manifest.written. After an Unavailable the same call may
     be made again: what is there already is taken as it is, if it is the same.
 
     Raises Fenced if a later attempt has begun (before any reading, and again in place of the publication),
@@ -45,7 +45,7 @@ def commit_checkpoint(
     for record in manifest_draft.files:
         read_verified(objects, record)
     reached("commit.read_back")
-    _create_once(objects, manifest_path(manifest_draft.name), data)
+    _create_once(objects, manifest_path(manifest_draft.name), data, reached)
     on_manifest(digest)
     reached("manifest.written")
     reached("publish.before")
@@ -54,10 +54,10 @@ def commit_checkpoint(
     return entry
 
 
-def _create_once(objects: Objects, name: str, data: bytes) -> None:
+def _create_once(objects: Objects, name: str, data: bytes, reached: Reached) -> None:
     """Create, unless an earlier call whose outcome was open has created exactly this."""
     try:
-        objects.create(name, data)
+        objects.create(name, data, lambda point: reached(f"manifest.{point}"))
     except AlreadyExists:
         if objects.read(name) != data:
             raise ValueError(f"{name} exists with other content; it is a stray: quarantine it") from None

@@ -50,7 +50,7 @@ def entry_name(seq: int) -> str:
 class CommitLog:
     """The commit log of one run. Safe to use from several threads; entries that were read are kept.
 
-    Points passed while appending: `log.before_link`, `log.after_link`.
+    Points passed while appending: `log.before_create` (the log is read), then those of `Objects.create`, `log.…`.
     """
 
     def __init__(self, objects: Objects, run: str, reached: Reached = no_point) -> None:
@@ -160,6 +160,7 @@ class CommitLog:
                 name = entry_name(seq)
                 data, _ = seal(entry_body(self.run, seq, previous, attempt, kind, own))
                 entry = _as_readers_see_it(data, name, self.run, seq, previous)
+                self._reached("log.before_create")
                 try:
                     self._objects.create(name, data, lambda point: self._reached(f"log.{point}"))
                 except AlreadyExists:

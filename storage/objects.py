@@ -49,8 +49,11 @@ class BulkWriter(Protocol):
     def write(self, buffer: Buffer) -> None:
         """Append the bytes of a contiguous buffer, without copying it. Raises StoreFull, Unavailable."""
 
-    def sync(self) -> None:
-        """Make the bytes and the name durable. A failure is final: the object must not be used."""
+    def sync(self, reached: Reached = no_point) -> None:
+        """Make the bytes and the name durable. Passes `data_synced` between the two.
+
+        A failure is final: the object must not be used.
+        """
 
 
 class Objects(Protocol):
@@ -67,17 +70,18 @@ class Objects(Protocol):
         is acted upon that a loss of power could still take back."""
 
     def create(self, name: str, data: bytes, reached: Reached = no_point) -> None:
-        """Create exclusively, whole and durable. Passes `before_link` and `after_link`.
+        """Create exclusively, whole and durable.
 
-        Raises AlreadyExists (nothing changed), StoreFull, Unavailable (it may exist or not).
+        Passes `before_write` (a temporary file exists), `before_sync`, `before_link`, `after_link` and `after_unlink`
+        (of the temporary name; also where the name was taken, and then without `after_link`). Raises AlreadyExists (nothing changed), StoreFull, Unavailable (it may exist or not).
         """
 
     def open_bulk(self, name: str) -> AbstractContextManager[BulkWriter]:
         """Create exclusively under the final name for writing piece by piece. Leaving the context without
         `sync` leaves a partial object behind: a stray, which no manifest names. Raises AlreadyExists."""
 
-    def remove(self, name: str) -> None:
-        """Remove durably. Fine if it does not exist."""
+    def remove(self, name: str, reached: Reached = no_point) -> None:
+        """Remove durably. Fine if it does not exist. Passes `after_unlink`, before that is durable."""
 
     def quarantine(self, name: str) -> str:
         """Move into the folder `quarantine`, overwriting nothing. Returns the new name. Raises NotThere."""
@@ -121,7 +125,7 @@ class LocalObjects:
         temporary = self._room_for(f"tmp/{final.name}.{uuid.uuid4().hex}")
         with _typed(name):
             try:
-                _write_file(temporary, data)
+                _write_file(temporary, data, reached)
                 reached("before_link")
                 os.link(temporary, final)
                 reached("after_link")
@@ -129,6 +133,7 @@ class LocalObjects:
                 # Not after a kill, of course: what lies in tmp is a stray and harmless.
                 with contextlib.suppress(OSError):
                     temporary.unlink()
+                reached("after_unlink")
             _sync_folder(final.parent)
 
     @contextmanager
@@ -141,13 +146,14 @@ class LocalObjects:
         finally:
             os.close(fd)
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, reached: Reached = no_point) -> None:
         path = self.path(name)
         with _typed(name):
             try:
                 path.unlink()
             except FileNotFoundError:
                 return
+            reached("after_unlink")
             _sync_folder(path.parent)
 
     def quarantine(self, name: str) -> str:
@@ -187,9 +193,10 @@ class _LocalBulkWriter:
         with _typed(self._name):
             _write_all(self._fd, view)
 
-    def sync(self) -> None:
+    def sync(self, reached: Reached = no_point) -> None:
         with _typed(self._name):
             os.fsync(self._fd)
+            reached("data_synced")
             _sync_folder(self._folder)
 
 
@@ -206,10 +213,12 @@ def _write_all(fd: int, view: memoryview) -> None:
         at += os.write(fd, view[at : at + _SLICE_BYTES])
 
 
-def _write_file(path: Path, data: bytes) -> None:
+def _write_file(path: Path, data: bytes, reached: Reached) -> None:
     fd = os.open(path, _WRITE_NEW, 0o644)
     try:
+        reached("before_write")
         _write_all(fd, memoryview(data))
+        reached("before_sync")
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -63,8 +63,8 @@ def retire(
 ) -> Retirement:
     """Record the retirement, then remove these checkpoints' shards.
 
-    Points: retire.before, retire.logged, retire.between (after each file), retire.after. Names that are
-    retired already are not recorded again; their remaining shards are removed. No names: nothing happens.
+    Points: retire.before, retire.logged, retire.listed, then for each file retire.after_unlink (its name is gone, but
+    not durably) and retire.between, in the end retire.after. Names that are retired already are not recorded again; their remaining shards are removed. No names: nothing happens.
 
     Raises ValueError, removing nothing, for a name that is not published or is one of the newest two of the
     lineage; Fenced; StoreFull; Unavailable.
@@ -78,10 +78,12 @@ def retire(
     entry = log.retire(attempt, fresh) if fresh else None
     reached("retire.logged")
     removed = []
-    for file in objects.list("shards"):
+    files = objects.list("shards")
+    reached("retire.listed")
+    for file in files:
         match = _SHARD.fullmatch(file)
         if match and match["name"] in names:
-            objects.remove(f"shards/{file}")
+            objects.remove(f"shards/{file}", lambda point: reached(f"retire.{point}"))
             removed.append(f"shards/{file}")
             reached("retire.between")
     reached("retire.after")

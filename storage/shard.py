@@ -105,8 +105,8 @@ def write_shard(
 ) -> Written:
     """Write header and data exclusively under `name` and sync. `data` is read once and never copied.
 
-    Passes shard.opened, shard.half (half of the data handed over), shard.written, shard.synced. `cancelled`
-    is asked before each slice of 4 MiB; if it says yes, raises Abandoned, and the partial file stays as a
+    Passes shard.opened, shard.half (half of the data handed over), shard.written, shard.data_synced (the name is
+    not), shard.synced. `cancelled` is asked before each slice of 4 MiB; if it says yes, raises Abandoned, and the partial file stays as a
     stray. Raises AlreadyExists, StoreFull, Unavailable.
     """
     view = data.cast("B") if data.nbytes else memoryview(b"")
@@ -118,7 +118,7 @@ def write_shard(
         reached("shard.half")
         _write(writer, digest, name, "shard.half", (view[half:],), cancelled)
         reached("shard.written")
-        writer.sync()
+        writer.sync(lambda point: reached(f"shard.{point}"))
         reached("shard.synced")
     return Written(name, len(header) + len(view), digest.digest())
 
@@ -130,13 +130,13 @@ def write_ledger(
     reached: Reached = no_point,
     cancelled: Callable[[], bool] = never,
 ) -> Written:
-    """Write a ledger segment as `write_shard` writes a shard. Passes ledger.opened, .written, .synced."""
+    """Write a ledger segment as `write_shard` writes a shard. Passes ledger.opened, .written, .data_synced, .synced."""
     with objects.open_bulk(name) as writer:
         digest = BulkDigest()
         reached("ledger.opened")
         _write(writer, digest, name, "ledger.opened", (memoryview(data),), cancelled)
         reached("ledger.written")
-        writer.sync()
+        writer.sync(lambda point: reached(f"ledger.{point}"))
         reached("ledger.synced")
     return Written(name, len(data), digest.digest())
 

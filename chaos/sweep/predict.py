@@ -16,6 +16,8 @@ from chaos.sweep.outline import Outline
 _EXACT_BEFORE = ("step.begin", "microbatch.fetched", "microbatch.forward", "microbatch.backward", "reduce.before")
 _REPORTED = ("save.done",)
 _BEFORE_CHOICE = ("recover.joined", "recover.load.half", "recover.loaded")
+_IN_THE_LOG = ("log.after_link", "log.after_unlink")
+_OF_EACH_SHARD = ("retire.after_unlink", "retire.between")
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def of_committer(outline: Outline, point: str, hit: int) -> Prediction:
     if point.startswith("log."):
         number = sum(1 for kind in outline.committed[:hit] if kind == "publish")
         retiring = outline.committed[hit - 1] == "retire"
-        published = retiring or point == "log.after_link"
+        published = retiring or point in _IN_THE_LOG
     elif point.startswith("retire."):
         number, published, retiring = _publishes_before_retire(outline, point, hit), True, True
     else:
@@ -101,7 +103,7 @@ def of_committer(outline: Outline, point: str, hit: int) -> Prediction:
 
 def _publishes_before_retire(outline: Outline, point: str, hit: int) -> int:
     retires = [index for index, kind in enumerate(outline.committed) if kind == "retire"]
-    of_each = max(1, outline.run.ranks) if point == "retire.between" else 1
+    of_each = max(1, outline.run.ranks) if point in _OF_EACH_SHARD else 1
     index = retires[min((hit - 1) // of_each, len(retires) - 1)]
     return sum(1 for kind in outline.committed[:index] if kind == "publish")
 

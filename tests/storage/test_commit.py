@@ -13,20 +13,26 @@ from storage.objects import LocalObjects
 from storage.shard import read_verified
 
 
+POINTS = (
+    "commit.read_back", "manifest.before_write", "manifest.before_sync", "manifest.before_link", "manifest.after_link",
+    "manifest.after_unlink", "manifest.written", "publish.before", "publish.after",
+)  # fmt: skip
+
+
 def test_a_checkpoint_is_published_by_its_manifests_digest(objects: LocalObjects, log: CommitLog) -> None:
     log.fence(CONFIG, OWNER)
     made = draft(objects, 7)
     points = Points()
     digests: list[str] = []
     entry = commit_checkpoint(objects, log, made, points, digests.append)
-    assert points.passed == ["commit.read_back", "manifest.written", "publish.before", "publish.after"]
+    assert points.passed == list(POINTS)
     assert log.read()[-1] == entry
     assert (entry.name, entry.step, entry.attempt) == (made.name, 7, 0)
     assert decode(objects.read(manifest_path(made.name)), "x") == (made, entry.digest)
     assert digests == [entry.digest]
 
 
-@pytest.mark.parametrize("point", ["commit.read_back", "manifest.written", "publish.before", "publish.after"])
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_at_any_point_it_is_published_whole_or_not_at_all(
     objects: LocalObjects, log: CommitLog, point: str
 ) -> None:

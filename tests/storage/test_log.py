@@ -278,13 +278,16 @@ def test_what_was_never_there_cannot_be_named(log: CommitLog) -> None:
 def test_points_are_passed_and_a_kill_between_leaves_nothing_or_all(objects: LocalObjects) -> None:
     points = Points()
     CommitLog(objects, RUN, points).fence(CONFIG, OWNER)
-    assert points.passed == ["log.before_link", "log.after_link"]
-    with pytest.raises(Killed):
-        publish(CommitLog(objects, RUN, kill_at("log.before_link")), A)
-    assert len(CommitLog(objects, RUN).read()) == 1
-    with pytest.raises(Killed):
-        publish(CommitLog(objects, RUN, kill_at("log.after_link")), A)
-    assert len(CommitLog(objects, RUN).read()) == 2
+    before = ["log.before_create", "log.before_write", "log.before_sync", "log.before_link"]
+    assert points.passed == [*before, "log.after_link", "log.after_unlink"]
+    for point in before:
+        with pytest.raises(Killed):
+            publish(CommitLog(objects, RUN, kill_at(point)), A)
+        assert len(CommitLog(objects, RUN).read()) == 1
+    for number, point in enumerate(("log.after_link", "log.after_unlink")):
+        with pytest.raises(Killed):
+            publish(CommitLog(objects, RUN, kill_at(point)), (A, "s00000009-a0000")[number])
+        assert len(CommitLog(objects, RUN).read()) == 2 + number
 
 
 def test_an_append_of_open_outcome_can_be_made_again(

@@ -95,14 +95,19 @@ def test_syncs_the_file_before_and_the_folder_after_the_link(
 
     monkeypatch.setattr(os, "fsync", noted)
     objects.create("log/b", b"two", points)
-    assert points.passed == ["/tmp/b", "before_link", "after_link", "/log"]
+    before = ["before_write", "before_sync", "/tmp/b", "before_link"]
+    assert points.passed == [*before, "after_link", "after_unlink", "/log"]
+    points.passed.clear()
+    with pytest.raises(AlreadyExists):
+        objects.create("log/b", b"two", points)
+    assert points.passed == [*before, "after_unlink"]
     points.passed.clear()
     with objects.open_bulk("log/c") as writer:
         writer.write(b"x")
-        writer.sync()
+        writer.sync(points)
     objects.list("log")
-    objects.remove("log/c")
-    assert points.passed == ["/log/c", "/log", "/log", "/log"]
+    objects.remove("log/c", points)
+    assert points.passed == ["/log/c", "data_synced", "/log", "/log", "after_unlink", "/log"]
 
 
 @pytest.mark.parametrize(

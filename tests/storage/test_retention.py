@@ -115,7 +115,8 @@ def test_only_shards_go_and_only_after_the_entry(objects: LocalObjects, log: Com
     assert (log.read()[-1].seq, type(log.read()[-1])) == (done.seq, Retire)
     assert objects.list("shards") == shards(6, 8)
     assert {folder: objects.list(folder) for folder in before} == before
-    assert points.passed == ["retire.before", "retire.logged", *["retire.between"] * 4, "retire.after"]
+    each = ["retire.after_unlink", "retire.between"]
+    assert points.passed == ["retire.before", "retire.logged", "retire.listed", *each * 4, "retire.after"]
     assert [entry.names for entry in log.read() if isinstance(entry, Retire)] == [(n("2/0"), n("4/0"))]
 
 
@@ -124,6 +125,8 @@ def test_only_shards_go_and_only_after_the_entry(objects: LocalObjects, log: Com
     [
         ("retire.before", False, shards(2, 4, 6)),
         ("retire.logged", True, shards(2, 4, 6)),
+        ("retire.listed", True, shards(2, 4, 6)),
+        ("retire.after_unlink", True, shards(2, 4, 6)[1:]),
         ("retire.between", True, shards(2, 4, 6)[1:]),
         ("retire.after", True, shards(4, 6)),
     ],

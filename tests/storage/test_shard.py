@@ -102,7 +102,7 @@ def test_a_header_that_would_lie_is_refused(specs: list[TensorSpec]) -> None:
 def test_what_is_written_is_what_was_handed_over(objects: LocalObjects) -> None:
     points = Points()
     written = write_shard(objects, NAME, HEADER, memoryview(DATA), points)
-    assert points.passed == ["shard.opened", "shard.half", "shard.written", "shard.synced"]
+    assert points.passed == ["shard.opened", "shard.half", "shard.written", "shard.data_synced", "shard.synced"]
     assert objects.read(NAME) == HEADER + DATA == read_verified(objects, record(written))
     assert written == Written(NAME, len(HEADER + DATA), bulk_digest(HEADER + DATA))
     with pytest.raises(AlreadyExists):
@@ -112,14 +112,14 @@ def test_what_is_written_is_what_was_handed_over(objects: LocalObjects) -> None:
 def test_a_ledger_is_written_alike(objects: LocalObjects) -> None:
     points = Points()
     written = write_ledger(objects, "ledger/a.arrow", DATA, points)
-    assert points.passed == ["ledger.opened", "ledger.written", "ledger.synced"]
+    assert points.passed == ["ledger.opened", "ledger.written", "ledger.data_synced", "ledger.synced"]
     assert written == Written("ledger/a.arrow", len(DATA), bulk_digest(DATA))
     assert objects.read("ledger/a.arrow") == DATA
 
 
 def test_is_durable_once_synced_is_passed(objects: LocalObjects, monkeypatch: pytest.MonkeyPatch) -> None:
     points = Points()
-    monkeypatch.setattr("storage.objects._LocalBulkWriter.sync", lambda self: points("sync"))
+    monkeypatch.setattr("storage.objects._LocalBulkWriter.sync", lambda self, reached: points("sync"))
     write_shard(objects, NAME, HEADER, memoryview(DATA), points)
     assert points.passed[-3:] == ["shard.written", "sync", "shard.synced"]
     write_ledger(objects, "ledger/a.arrow", DATA, points)

@@ -52,6 +52,7 @@ OUTLINE = Outline(
         ("step.end", 9, (3, 6), (9, 9)),
         ("save.staged", 2, (3,), (6, 6)),  # it waited for the save before
         ("save.queued", 2, (3, 6), (6, 6)),
+        ("ledger.data_synced", 2, (3,), (6, 9)),
         ("shard.half", 1, (0,), (3, 6)),  # training goes on, up to the next save
         ("save.reported", 2, (3,), (6, 9)),
         ("save.done", 2, (6,), (6, 9)),
@@ -67,10 +68,13 @@ def test_a_killed_rank(point: str, hit: int, restored: tuple[int, ...], finished
     [
         ("publish.before", 1, (0,), (3, 6)),
         ("publish.after", 1, (3,), (3, 6)),
+        ("manifest.after_unlink", 2, (3,), (6, 9)),
         ("log.before_link", 2, (3,), (6, 9)),
         ("log.after_link", 2, (6,), (6, 9)),
+        ("log.after_unlink", 2, (6,), (6, 9)),
         ("log.before_link", 4, (9,), (9, 9)),  # of the retire entry
         ("retire.before", 1, (9,), (9, 9)),
+        ("retire.after_unlink", 2, (9,), (9, 9)),
         ("retire.between", 2, (9,), (9, 9)),
     ],
 )

@@ -131,11 +131,12 @@ def test_a_report_returns_only_when_the_log_has_it(rig: Rig) -> None:
     rig.report(second).result(DEADLINE_S)
     waiting.result(DEADLINE_S)
     assert [point for point, _done, _count in seen] == [
-        "commit.collected", "commit.read_back", "manifest.written", "publish.before", "log.before_link",
-        "log.after_link", "publish.after",
+        "commit.collected", "commit.read_back", "manifest.before_write", "manifest.before_sync", "manifest.before_link",
+        "manifest.after_link", "manifest.after_unlink", "manifest.written", "publish.before", "log.before_create",
+        "log.before_write", "log.before_sync", "log.before_link", "log.after_link", "log.after_unlink", "publish.after",
     ]  # fmt: skip
     assert not any(done for _point, done, _count in seen)
-    assert [count for _point, _done, count in seen] == [0, 0, 0, 0, 0, 1, 1]
+    assert [count for _point, _done, count in seen] == [0] * 13 + [1] * 3
 
 
 def test_the_manifest_holds_what_the_ranks_reported(rig: Rig) -> None:

@@ -169,8 +169,8 @@ def test_points_come_in_order_and_the_report_after_the_files_are_durable(rig: Ri
     rig.saver.wait()
     background = [point for point in rig.points if point not in ("save.staged", "save.queued")]
     assert background == [
-        "shard.opened", "shard.half", "shard.written", "shard.synced", "ledger.opened", "ledger.written",
-        "ledger.synced", "save.reported", "save.done",
+        "shard.opened", "shard.half", "shard.written", "shard.data_synced", "shard.synced", "ledger.opened",
+        "ledger.written", "ledger.data_synced", "ledger.synced", "save.reported", "save.done",
     ]  # fmt: skip
     assert rig.points.index("save.staged") < rig.points.index("shard.opened")
     recorded = [line.event for line in read_history(rig.history_path).lines if line.event.startswith("save")]

@@ -1,0 +1,270 @@
+"""Whether there is a kill point between any two durable operations of a thread, by what the kernel saw.
+
+    PYTHONPATH=. python tests/chaos/durable.py          the storage code with its real classes, without Ray: seconds
+    PYTHONPATH=. python tests/chaos/durable.py --run    a real run on Ray that is killed once: half a minute
+
+Exit status: 0 complete, 1 a point is missing, 2 it could not be traced. Needs Linux and strace.
+
+A *durable operation* is a system call that succeeds on a path below the store and changes it, or makes a change last:
+create, write, sync, link (and rename), unlink, folder. C code is seen as Python code is. What would pass this trace
+unseen, a file mapped for writing or io_uring, is traced as well and fails the check. The passage of a kill point is a
+line that is written to a file of its own, so that the kernel puts it into the same order.
+
+Two operations that follow one another in one thread are *one* operation in these cases, and in no other, because
+nothing that a recovery could observe differs between them:
+
+- Writes to one file. Until it is synced and named by a manifest or by its link it is a stray of any length, and no
+  reader looks at it; the code passes a point in the middle (`shard.half`) all the same.
+- Syncs of one file or folder. Between them this process has changed nothing, so the second makes nothing last that
+  the first has not, unless it is somebody else's. (The log's readers sync its folder before each reading.)
+- Making a folder, and whatever follows it. To every reader an empty folder is the same as none, and the syncs of the
+  store's root, which holds only the names of folders, go with it.
+
+Threads are looked at one by one: a kill strikes at a point of one thread, and what the others do meanwhile is held in
+place by gates, not by points.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MARKS_ENV = "KILLPOINT_TRACED_MARKS"  # the file to which passages are written
+MARKS = "passages.marks"
+_CALLS = {
+    "create": "open openat openat2 creat mknod mknodat symlink symlinkat",
+    "write": "write pwrite64 writev pwritev pwritev2 sendfile copy_file_range fallocate truncate ftruncate",
+    "sync": "fsync fdatasync sync_file_range sync syncfs msync",
+    "link": "link linkat rename renameat renameat2",
+    "unlink": "unlink unlinkat rmdir",
+    "folder": "mkdir mkdirat",
+    "unseen": "mmap io_uring_setup io_submit",
+}
+_KIND = {call: kind for kind, calls in _CALLS.items() for call in calls.split()}
+_STRACE = ["strace", "-f", "--seccomp-bpf", "-y", "-qq", "-s", "400", "-e", f"trace={','.join(_KIND)}", "-e",
+           "signal=none"]  # fmt: skip
+_LINE = re.compile(r"(\d+) +(.*)")
+_RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)")
+_CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+|\?|0x[0-9a-f]+)(.*)", re.DOTALL)
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_DESCRIPTOR = re.compile(r"\d+<([^>]*)>")
+
+
+class CannotTrace(Exception):
+    """There is no trace to judge."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A thread came by a kill point. who: rank0, committer, … with the attempt."""
+
+    thread: int
+    who: str
+    point: str
+
+    def __str__(self) -> str:
+        return f"· {self.point}"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A durable operation. path: below the store; origin: the Python lines that it came from, innermost first."""
+
+    thread: int
+    kind: str
+    path: str
+    origin: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind:7}{self.path}"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Two operations with no point between them, and the last point before them."""
+
+    first: Operation
+    second: Operation
+    after: str
+    who: str
+
+    def __str__(self) -> str:
+        lines = [f"{self.who}, after {self.after}: no point between"]
+        for each in (self.first, self.second):
+            lines.append(f"    {each}" + (f"\n      from {each.origin}" if each.origin else ""))
+        return "\n".join(lines)
+
+
+Event = Passage | Operation
+
+
+@dataclass
+class Trace:
+    """What was seen: each thread's events in order."""
+
+    threads: dict[int, list[Event]] = field(default_factory=dict)
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [each for events in self.threads.values() for each in events if isinstance(each, Operation)]
+
+    @property
+    def passages(self) -> list[Passage]:
+        return [each for events in self.threads.values() for each in events if isinstance(each, Passage)]
+
+
+def parse(lines: Iterable[str], store: str) -> Trace:
+    """The events of a trace by strace. Raises CannotTrace for what could have changed the store unseen."""
+    trace, origins = Trace(), dict[int, str]()
+    for thread, call, arguments, result, rest in _calls(lines):
+        if result.startswith("-") or result == "?":
+            continue
+        kind = _KIND[call]
+        paths = _paths(call, arguments, rest)
+        if call == "write" and paths and paths[0].endswith(f"/{MARKS}"):
+            word, _, text = _QUOTED.findall(arguments)[-1].removesuffix("\\n").partition(" ")
+            if word == "from":
+                origins[thread] = text
+            else:
+                trace.threads.setdefault(thread, []).append(Passage(thread, word, text))
+            continue
+        inside = [path for path in paths if path == store or path.startswith(f"{store}/")]
+        if kind == "unseen" and _unseen(call, arguments, inside):
+            raise CannotTrace(f"{call}({arguments}) may change the store without another system call")
+        changes = kind not in ("create", "unseen") or "O_CREAT" in arguments or "O_TRUNC" in arguments
+        if inside and (changes or call not in ("open", "openat", "openat2", "mmap")):
+            path = inside[-1]
+            if path == store:
+                kind = "folder"
+            relative = path.removeprefix(store).removeprefix("/") or "."
+            origin = origins.pop(thread, "")
+            trace.threads.setdefault(thread, []).append(Operation(thread, kind, relative, origin))
+    return trace
+
+
+def _calls(lines: Iterable[str]) -> Iterator[tuple[int, str, str, str, str]]:
+    """(thread, call, arguments, result, what follows it) of every call that returned, in the order of returning."""
+    begun: dict[int, str] = {}
+    for line in lines:
+        found = _LINE.match(line)
+        if found is None:
+            raise CannotTrace(f"this is no line of strace: {line!r}")
+        thread, text = int(found[1]), found[2]
+        if text.startswith(("+++", "---")):
+            begun.pop(thread, None)
+            continue
+        if text.endswith("<unfinished ...>"):
+            begun[thread] = text.removesuffix("<unfinished ...>").rstrip()
+            continue
+        if resumed := _RESUMED.match(text):
+            text = begun.pop(thread, f"{resumed[1]}(") + resumed[2]
+        if call := _CALL.match(text):
+            yield thread, call[1], call[2], call[3], call[4]
+
+
+def _paths(call: str, arguments: str, rest: str) -> list[str]:
+    """Every path that the call names: of descriptors for calls that take one, else of its strings."""
+    if _KIND[call] in ("write", "sync", "unseen") and call != "truncate":
+        return _DESCRIPTOR.findall(arguments)
+    if call in ("open", "openat", "openat2", "creat"):
+        return re.findall(r"^<([^>]*)>", rest)  # as the kernel resolved it
+    folders, names = _DESCRIPTOR.findall(arguments), _QUOTED.findall(arguments)
+    return [name if name.startswith("/") else os.path.join(folders[-1] if folders else "", name) for name in names]
+
+
+def _unseen(call: str, arguments: str, inside: list[str]) -> bool:
+    if call == "mmap":
+        return bool(inside) and "PROT_WRITE" in arguments and "MAP_SHARED" in arguments
+    return call == "io_submit"
+
+
+def same(first: Operation, second: Operation) -> bool:
+    """Whether the two are one operation to a recovery; the module says why."""
+    if first.kind == "folder":
+        return True
+    return first.kind == second.kind and first.kind in ("write", "sync") and first.path == second.path
+
+
+def missing(trace: Trace) -> list[Missing]:
+    """Every two operations that follow one another in a thread with no passage between, each pair of kinds once."""
+    found: dict[tuple[str, ...], Missing] = {}
+    for events in trace.threads.values():
+        before: Operation | None = None
+        after, who = "the start", "a thread without points"
+        for event in events:
+            if isinstance(event, Passage):
+                before, after, who = None, event.point, event.who
+                continue
+            if before is not None and not same(before, event):
+                kinds = (each.kind + str(Path(each.path).parent) for each in (before, event))
+                key = (who.partition("@")[0].rstrip("0123456789"), after, *kinds)
+                found.setdefault(key, Missing(before, event, after, who))
+            before = event
+    return list(found.values())
+
+
+def traced(command: list[str], store: Path, marks: Path, deadline_s: float) -> Trace:
+    """Runs the command under strace. Raises CannotTrace if that fails, or the command does."""
+    marks.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch) / "strace.out"
+        paths = os.pathsep.join([str(HERE.parent.parent), *(str(HERE.parent / f) for f in ("trainers", "storage"))])
+        inherited = os.environ.get("PYTHONPATH")
+        environment = {**os.environ, MARKS_ENV: str(marks), "OMP_NUM_THREADS": "1",
+                       "PYTHONPATH": os.pathsep.join([str(HERE / "traced"), paths, *([inherited] if inherited else [])])}
+        try:
+            done = subprocess.run(
+                [*_STRACE, "-o", str(output), *command], env=environment, capture_output=True, text=True,
+                timeout=deadline_s, check=False,
+            )
+        except FileNotFoundError as error:
+            raise CannotTrace("strace is not installed: this check needs it (apt install strace)") from error
+        except subprocess.TimeoutExpired as error:
+            raise CannotTrace(f"{command}: has not ended after {deadline_s:g} s") from error
+        if done.returncode:
+            raise CannotTrace(f"{command}: ended with status {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return parse(output.read_text(errors="replace").splitlines(), str(store))
+
+
+def trace_storage(folder: Path, deadline_s: float = 120.0) -> Trace:
+    """The storage code of a rank, the committer and the supervisor, by their real classes, in one process."""
+    command = [sys.executable, str(HERE / "traced" / "storage_code.py"), str(folder)]
+    return traced(command, folder / "store", folder / MARKS, deadline_s)
+
+
+def show(trace: Trace) -> str:
+    """The sequence of every thread that did something durable."""
+    lines = []
+    for thread, events in trace.threads.items():
+        if any(isinstance(each, Operation) for each in events):
+            names = sorted({each.who for each in events if isinstance(each, Passage)})
+            lines += [f"thread {thread} ({', '.join(names)})", *(f"  {each}" for each in events)]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """The command."""
+    with tempfile.TemporaryDirectory(prefix="killpoint-") as scratch:
+        folder = Path(scratch).resolve() / "run"
+        try:
+            trace = trace_storage(folder)
+        except CannotTrace as error:
+            print(error, file=sys.stderr)
+            return 2
+    print(show(trace))
+    gaps = missing(trace)
+    counts = f"{len(trace.operations)} durable operations, {len(trace.passages)} passages"
+    print(f"\n{counts}: " + ("a point between any two" if not gaps else f"{len(gaps)} gaps"))
+    print("\n".join(map(str, gaps)))
+    return 1 if gaps or not trace.operations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
