@@ -31,8 +31,8 @@ def commit_checkpoint(
     """Verify the draft's files, write the manifest, publish it. Returns the publish entry.
 
     Points: commit.read_back (all files), those of `Objects.create` as manifest.…, manifest.written, publish.before,
-    publish.after. `on_manifest` gets the manifest's digest once it is durable, before manifest.written. After an Unavailable the same call may
-    be made again: what is there already is taken as it is, if it is the same.
+    publish.after. `on_manifest` gets the manifest's digest once it is durable, before manifest.written. After an
+    Unavailable the same call may be made again: what is there already is taken as it is, if it is the same.
 
     Raises Fenced if a later attempt has begun (before any reading, and again in place of the publication),
     Damaged if a file is not as its record says, ValueError if the draft is incomplete or another manifest has

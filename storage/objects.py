@@ -73,7 +73,8 @@ class Objects(Protocol):
         """Create exclusively, whole and durable.
 
         Passes `before_write` (a temporary file exists), `before_sync`, `before_link`, `after_link` and `after_unlink`
-        (of the temporary name; also where the name was taken, and then without `after_link`). Raises AlreadyExists (nothing changed), StoreFull, Unavailable (it may exist or not).
+        (of the temporary name; also where the name was taken, and then without `after_link`). Raises
+        AlreadyExists (nothing changed), StoreFull, Unavailable (it may exist or not).
         """
 
     def open_bulk(self, name: str) -> AbstractContextManager[BulkWriter]:

@@ -64,7 +64,8 @@ def retire(
     """Record the retirement, then remove these checkpoints' shards.
 
     Points: retire.before, retire.logged, retire.listed, then for each file retire.after_unlink (its name is gone, but
-    not durably) and retire.between, in the end retire.after. Names that are retired already are not recorded again; their remaining shards are removed. No names: nothing happens.
+    not durably) and retire.between, in the end retire.after. Names that are retired already are not recorded again;
+    their remaining shards are removed. No names: nothing happens.
 
     Raises ValueError, removing nothing, for a name that is not published or is one of the newest two of the
     lineage; Fenced; StoreFull; Unavailable.

@@ -106,8 +106,8 @@ def write_shard(
     """Write header and data exclusively under `name` and sync. `data` is read once and never copied.
 
     Passes shard.opened, shard.half (half of the data handed over), shard.written, shard.data_synced (the name is
-    not), shard.synced. `cancelled` is asked before each slice of 4 MiB; if it says yes, raises Abandoned, and the partial file stays as a
-    stray. Raises AlreadyExists, StoreFull, Unavailable.
+    not), shard.synced. `cancelled` is asked before each slice of 4 MiB; if it says yes, raises Abandoned, and the
+    partial file stays as a stray. Raises AlreadyExists, StoreFull, Unavailable.
     """
     view = data.cast("B") if data.nbytes else memoryview(b"")
     half = len(view) // 2

@@ -12,7 +12,6 @@ from storage.manifest import decode, encode, manifest_path
 from storage.objects import LocalObjects
 from storage.shard import read_verified
 
-
 POINTS = (
     "commit.read_back", "manifest.before_write", "manifest.before_sync", "manifest.before_link", "manifest.after_link",
     "manifest.after_unlink", "manifest.written", "publish.before", "publish.after",

@@ -99,7 +99,8 @@ class Job:
     def _saver(self, attempt: int, rank: int) -> Saver:
         history = History.open(self.folder / "history", f"worker_{'ab'[rank]}_{'ab'[attempt]}", RUN)
         identity = SaverIdentity(RUN, attempt, rank, RANKS)
-        return Saver(identity, self.objects, Staging(rank, RANKS), history, self.report, partial(reached, f"rank{rank}"))
+        points = partial(reached, f"rank{rank}")
+        return Saver(identity, self.objects, Staging(rank, RANKS), history, self.report, points)
 
     def report(self, report: SaveReport) -> None:
         """The call of a rank to the committer, which runs in another process in reality."""
