@@ -24,10 +24,10 @@ from chaos.shell import errors_reported as _errors_reported
 from chaos.shell import print_json as _print_json
 from chaos.sweep.cli import command as sweep_command
 from chaos.sweep.cli import soak_command
+from chaos.sweep.points_cli import command as points_command
 
 if TYPE_CHECKING:
     from chaos.experiment import Experiment
-    from chaos.passages import PassageCount
     from chaos.run import Notify, Outcome
 
 EXIT_STATUS = {"valid": 0, "invalid": 1, "unknown": 2}
@@ -41,6 +41,9 @@ app = typer.Typer(
 )
 app.add_typer(labs)
 _STATUSES = "Exit status: 0 valid, 1 invalid, 2 could not judge."
+app.command("points", epilog="Example: killpoint points --record experiment.yaml. Exit status: 0 done, 2 could not.")(
+    points_command
+)
 app.command("sweep", epilog=f"Example: killpoint sweep --sample 50. {_STATUSES}")(sweep_command)
 app.command("soak", epilog=f"Example: killpoint soak --kills 100. {_STATUSES}")(soak_command)
 ExperimentArgument = Annotated[
@@ -133,44 +136,6 @@ def diff(
         raise typer.Exit(result.exit_status)
 
 
-@app.command(epilog="Example: killpoint points --record experiment.yaml. Exit status: 0 done, 2 could not.")
-def points(
-    experiment: ExperimentArgument = None,
-    record: Annotated[
-        bool, typer.Option("--record", help="run the experiment without its faults and count passages")
-    ] = False,
-    output: OutputOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """List the kill points, or count how often a run passes each."""
-    with _errors_reported():
-        from chaos.points import CATALOGUE
-        from chaos.report import print_results, render_points
-
-        counts: tuple[PassageCount, ...] = ()
-        if record:
-            counts = _record(experiment, output, quiet)
-        elif experiment is not None or output is not None:
-            what = "is needed with an EXPERIMENT or --output: they say what to run"
-            raise typer.BadParameter(what, param_hint="--record")
-        if as_json:
-            _print_json(
-                [
-                    {
-                        "name": point.name,
-                        "group": point.group,
-                        "roles": [role.value for role in point.roles],
-                        "description": point.description,
-                        "passages": [c.to_json() for c in counts if c.point == point.name] if point.counted else None,
-                    }
-                    for point in CATALOGUE.values()
-                ]
-            )
-        else:
-            print_results(render_points(CATALOGUE.values(), counts, recorded=record))
-
-
 @app.command(epilog="Example: killpoint export runs/a copy. Exit status: 0 done and proven, 2 could not.")
 def export(
     run_or_store: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run, or its store")],
@@ -235,21 +200,6 @@ def _resume(folder: Path, quiet: bool) -> Outcome:
         return Outcome(folder, judge(folder, None))
     with _progress(found.experiment, folder, quiet) as notify:
         return resume_experiment(found, notify=notify)
-
-
-def _record(path: Path | None, output: Path | None, quiet: bool) -> tuple[PassageCount, ...]:
-    from chaos.errors import ChaosError
-    from chaos.experiment import load_experiment
-    from chaos.passages import recorded_passages
-    from chaos.run import run_experiment
-
-    experiment = load_experiment(path).without_faults()
-    folder = output or default_output(experiment, datetime.now(UTC))
-    with _progress(experiment, folder, quiet) as notify:
-        outcome = run_experiment(experiment, folder, notify=notify, record_passages=True)
-    if outcome.failure is not None:
-        raise ChaosError(f"the run in {folder} did not reach its target: {outcome.failure}")
-    return recorded_passages(folder)
 
 
 def default_output(experiment: Experiment, now: datetime) -> Path:

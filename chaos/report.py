@@ -17,8 +17,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from chaos.passages import PassageCount
-from chaos.points import Point
 from chaos.printable import printable
 from storage.errors import StorageError
 from storage.log import Choose, CommitLog, entry_name
@@ -239,22 +237,6 @@ def _invariants(invariants: Sequence[Mapping[str, Any]]) -> Records:
         for i in invariants
     ]
     return Records("Invariants", ("", "name", "verdict", "witness"), rows, prose=("witness",))
-
-
-def render_points(
-    points: Iterable[Point], counts: Sequence[PassageCount], *, recorded: bool
-) -> RenderableType:
-    """The catalogue, with what a run passed if one was recorded. Points of the code under test come last."""
-    last = "passages" if recorded else "description"
-    known = {point.name: point for point in points}
-    rows = []
-    for name in [*known, *sorted({count.point for count in counts} - known.keys())]:
-        point = known.get(name)
-        roles = " ".join(role.value for role in point.roles) if point else "rank"
-        passed = ", ".join(f"{who(c.role, c.rank)}: {c.hits}" for c in counts if c.point == name)
-        passed = passed or ("none" if point is None or point.counted else "not counted")
-        rows.append((name, roles, passed if recorded or point is None else point.description))
-    return Records("Kill points", ("point", "roles", last), rows, prose=(last,))
 
 
 def who(role: str, rank: int | None) -> str:

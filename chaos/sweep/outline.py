@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.passages import PassageCount, recorded_passages
-from chaos.points import CATALOGUE, Role
+from chaos.points import Role
 from chaos.schema import RunSettings
 from storage.log import CommitLog, Publish, Retire
 from storage.objects import LocalObjects
@@ -64,23 +64,3 @@ def _by_process(counts: Iterable[PassageCount], attempt: int) -> dict[Who, dict[
             hits = 1 if role is Role.STANDBY else count.hits
             found.setdefault((role, count.rank), {})[count.point] = hits
     return found
-
-
-def in_flight(point: str) -> str:
-    """What state is in flight at a point: what a kill there may lose."""
-    group = CATALOGUE[point].group if point in CATALOGUE else "user"
-    return _IN_FLIGHT[group]
-
-
-_IN_FLIGHT = {
-    "step": "the update, its partial gradients, and the save of an earlier step if one is in the background",
-    "save": "this rank's part of one checkpoint; training goes on beside it",
-    "commit": "one checkpoint that is whole on disk and not yet, or only just, published",
-    "log": "one entry of the commit log",
-    "retire": "the shards of a checkpoint that is no longer kept",
-    "recovery": "the candidate that is loaded, and the state that it becomes",
-    "supervision": "the attempt that ends or begins; nothing that trains",
-    "data": "one block of samples on its way to a rank",
-    "standby": "nothing of the run",
-    "user": "what the code under test is doing",
-}

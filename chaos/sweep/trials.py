@@ -51,8 +51,8 @@ def singles(outline: Outline) -> Iterator[Trial]:
             for hit in range(1, hits + 1):
                 yield _single(outline, role, rank, point, hit)
     for point, hits in outline.detection.items():
-        first = base(outline)
-        for hit in range(1, hits + 1):
+        first, known = base(outline), outline.clean.get((Role.SUPERVISOR, None), {}).get(point, 0)
+        for hit in range(known + 1, hits + 1):  # those before are passed without a kill, and have their trials
             yield _on_top(first, outline, (Role.SUPERVISOR, None), point, hit, attempt=0)
 
 
@@ -89,10 +89,15 @@ def pairs(outline: Outline, count: int, seed: int) -> list[Trial]:
 
 
 def base(outline: Outline) -> Trial:
-    """The last rank dies in the step after next, once the first checkpoint is published: what is restored is known."""
+    """The last rank dies in the step after next, once the first checkpoint is published: what is restored is known.
+
+    Without a checkpoint before the last step it dies in that one, and nothing is restored.
+    """
     run = outline.run
     step = min(outline.due[BASE_SAVE - 1] + 2, run.steps)
     fault = _fault(Role.RANK, run.ranks - 1, "microbatch.forward", (step - 1) * run.microbatches + 1)
+    if outline.due[BASE_SAVE - 1] >= run.steps:
+        return Trial("", (fault,), (Prediction((0,), (step - 1, step - 1)),))
     fault["gate"] = {"role": "rank", "rank": run.ranks - 1, "point": "save.done", "hit": BASE_SAVE}
     return Trial("", (fault,), (predict.gated(outline, BASE_SAVE, "save.done", step),), gated=True)
 

@@ -1,11 +1,12 @@
 """Whether there is a kill point between any two durable operations of a thread, by what the kernel saw.
 
-    PYTHONPATH=. python tests/chaos/durable.py          the storage code with its real classes, without Ray: seconds
-    PYTHONPATH=. python tests/chaos/durable.py --run    a real run on Ray that is killed once: half a minute
+    python tests/chaos/durable.py          the storage code by its real classes, without Ray: seconds
+    python tests/chaos/durable.py --run    every process of `killpoint points --record`: a run, and one that is killed
 
-Exit status: 0 complete, 1 a point is missing, 2 it could not be traced. Needs Linux and strace.
+Exit status: 0 complete, 1 a point is missing, 2 it could not be traced. Needs Linux and strace. It ends with the two
+operations of every gap and, without Ray, the lines of Python that they come from.
 
-A *durable operation* is a system call that succeeds on a path below the store and changes it, or makes a change last:
+A *durable operation* is a system call that succeeds on a path below a store and changes it, or makes a change last:
 create, write, sync, link (and rename), unlink, folder. C code is seen as Python code is. What would pass this trace
 unseen, a file mapped for writing or io_uring, is traced as well and fails the check. The passage of a kill point is a
 line that is written to a file of its own, so that the kernel puts it into the same order.
@@ -31,11 +32,12 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 MARKS_ENV = "KILLPOINT_TRACED_MARKS"  # the file to which passages are written
 MARKS = "passages.marks"
 _CALLS = {
@@ -75,7 +77,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Operation:
-    """A durable operation. path: below the store; origin: the Python lines that it came from, innermost first."""
+    """A durable operation. path: below the traced folder; origin: lines of Python that it is from, innermost first."""
 
     thread: int
     kind: str
@@ -120,8 +122,12 @@ class Trace:
         return [each for events in self.threads.values() for each in events if isinstance(each, Passage)]
 
 
-def parse(lines: Iterable[str], store: str) -> Trace:
-    """The events of a trace by strace. Raises CannotTrace for what could have changed the store unseen."""
+def parse(lines: Iterable[str], folder: str) -> Trace:
+    """The events of a trace by strace in every `store` below the folder.
+
+    Raises CannotTrace for what could have changed a store unseen.
+    """
+    stores = re.compile(rf"{re.escape(folder)}/((?:.+/)?store(?:/.*)?)")
     trace, origins = Trace(), dict[int, str]()
     for thread, call, arguments, result, rest in _calls(lines):
         if result.startswith("-") or result == "?":
@@ -135,17 +141,15 @@ def parse(lines: Iterable[str], store: str) -> Trace:
             else:
                 trace.threads.setdefault(thread, []).append(Passage(thread, word, text))
             continue
-        inside = [path for path in paths if path == store or path.startswith(f"{store}/")]
+        inside = [found[1] for path in paths if (found := stores.fullmatch(path))]
         if kind == "unseen" and _unseen(call, arguments, inside):
-            raise CannotTrace(f"{call}({arguments}) may change the store without another system call")
+            raise CannotTrace(f"{call}({arguments}) may change a store without another system call")
         changes = kind not in ("create", "unseen") or "O_CREAT" in arguments or "O_TRUNC" in arguments
         if inside and (changes or call not in ("open", "openat", "openat2", "mmap")):
             path = inside[-1]
-            if path == store:
+            if path.endswith("store"):
                 kind = "folder"
-            relative = path.removeprefix(store).removeprefix("/") or "."
-            origin = origins.pop(thread, "")
-            trace.threads.setdefault(thread, []).append(Operation(thread, kind, relative, origin))
+            trace.threads.setdefault(thread, []).append(Operation(thread, kind, path, origins.pop(thread, "")))
     return trace
 
 
@@ -210,33 +214,43 @@ def missing(trace: Trace) -> list[Missing]:
     return list(found.values())
 
 
-def traced(command: list[str], store: Path, marks: Path, deadline_s: float) -> Trace:
-    """Runs the command under strace. Raises CannotTrace if that fails, or the command does."""
-    marks.parent.mkdir(parents=True, exist_ok=True)
+def traced(command: list[str], folder: Path, deadline_s: float, environment: Mapping[str, str] = os.environ) -> Trace:
+    """Runs the command under strace and looks at `folder`. Raises CannotTrace if that fails, or the command does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**environment, MARKS_ENV: str(folder / MARKS), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "strace.out"
-        paths = os.pathsep.join([str(HERE.parent.parent), *(str(HERE.parent / f) for f in ("trainers", "storage"))])
-        inherited = os.environ.get("PYTHONPATH")
-        environment = {**os.environ, MARKS_ENV: str(marks), "OMP_NUM_THREADS": "1",
-                       "PYTHONPATH": os.pathsep.join([str(HERE / "traced"), paths, *([inherited] if inherited else [])])}
         try:
             done = subprocess.run(
                 [*_STRACE, "-o", str(output), *command], env=environment, capture_output=True, text=True,
                 timeout=deadline_s, check=False,
-            )
+            )  # fmt: skip
         except FileNotFoundError as error:
             raise CannotTrace("strace is not installed: this check needs it (apt install strace)") from error
         except subprocess.TimeoutExpired as error:
             raise CannotTrace(f"{command}: has not ended after {deadline_s:g} s") from error
         if done.returncode:
             raise CannotTrace(f"{command}: ended with status {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return parse(output.read_text(errors="replace").splitlines(), str(store))
+        return parse(output.read_text(errors="replace").splitlines(), str(folder))
 
 
 def trace_storage(folder: Path, deadline_s: float = 120.0) -> Trace:
     """The storage code of a rank, the committer and the supervisor, by their real classes, in one process."""
-    command = [sys.executable, str(HERE / "traced" / "storage_code.py"), str(folder)]
-    return traced(command, folder / "store", folder / MARKS, deadline_s)
+    program = HERE / "traced" / "storage_code.py"
+    tests = [ROOT, ROOT / "tests" / "trainers", ROOT / "tests" / "storage"]
+    return traced([sys.executable, str(program), str(folder)], folder, deadline_s, _with_path(*tests))
+
+
+def trace_runs(folder: Path, deadline_s: float = 300.0) -> Trace:
+    """Every process of two real runs on a Ray of their own: one undisturbed, one killed and recovered."""
+    command = [sys.executable, "-m", "chaos.cli", "points", "--record", "--output", str(folder / "runs"), "--json"]
+    return traced(command, folder, deadline_s, _with_path(HERE / "traced" / "everywhere", ROOT))
+
+
+def _with_path(*folders: Path) -> dict[str, str]:
+    inherited = os.environ.get("PYTHONPATH")
+    path = [*map(str, folders), *([inherited] if inherited else [])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def show(trace: Trace) -> str:
@@ -251,17 +265,17 @@ def show(trace: Trace) -> str:
 
 def main() -> int:
     """The command."""
+    real = sys.argv[1:] == ["--run"]
     with tempfile.TemporaryDirectory(prefix="killpoint-") as scratch:
-        folder = Path(scratch).resolve() / "run"
         try:
-            trace = trace_storage(folder)
+            trace = (trace_runs if real else trace_storage)(Path(scratch).resolve())
         except CannotTrace as error:
             print(error, file=sys.stderr)
             return 2
     print(show(trace))
-    gaps = missing(trace)
-    counts = f"{len(trace.operations)} durable operations, {len(trace.passages)} passages"
-    print(f"\n{counts}: " + ("a point between any two" if not gaps else f"{len(gaps)} gaps"))
+    gaps, threads = missing(trace), len({each.thread for each in trace.operations})
+    seen = f"{len(trace.operations)} durable operations of {threads} threads, {len(trace.passages)} passages"
+    print(f"\n{seen}: " + (f"{len(gaps)} gaps" if gaps else "a point between any two"))
     print("\n".join(map(str, gaps)))
     return 1 if gaps or not trace.operations else 0
 

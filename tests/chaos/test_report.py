@@ -12,12 +12,11 @@ from rich.console import Console
 
 from chaos.experiment import parse_experiment
 from chaos.faults import Fault, FaultKind
-from chaos.passages import PassageCount
-from chaos.points import CATALOGUE, Role
+from chaos.points import Role
 from chaos.printable import printable
 from chaos.progress import LiveProgress
 from chaos.receipts import receipt_for, write_receipt
-from chaos.report import Choice, print_results, read_choices, render, render_points
+from chaos.report import Choice, print_results, read_choices, render
 from storage.log import Candidate, CommitLog
 from storage.objects import LocalObjects
 from storage.process import ProcessId, current_process
@@ -210,20 +209,6 @@ def test_choices_are_read_from_the_commit_log(tmp_path: Path) -> None:
     assert read_choices(tmp_path) == (Choice(1, None, (("s00000007-a0000", "shard is missing"),)),)
     (tmp_path / "store" / "log" / "00000001.json").write_text("cut")
     assert read_choices(tmp_path) == ()
-
-
-def test_points_with_and_without_counts() -> None:
-    points = [CATALOGUE["step.end"], CATALOGUE["publish.after"], CATALOGUE["data.read"]]
-    counts = [PassageCount("step.end", 0, "rank", rank, 60) for rank in (0, 1)]
-    counts.append(PassageCount("user.eval", 0, "rank", 0, 2))
-    plain, recorded = console(), console()
-    plain.print(render_points(points, (), recorded=False))
-    recorded.print(render_points(points, counts, recorded=True))
-    assert CATALOGUE["step.end"].description in text(plain)
-    assert "rank 0: 60, rank 1: 60" in text(recorded)
-    table = {cells(line)[0]: cells(line)[-1] for line in text(recorded).splitlines() if line.strip()}
-    assert (table["publish.after"], table["data.read"]) == ("none", "not counted")
-    assert "user.eval" in text(recorded)
 
 
 FAULT = Fault("f0", FaultKind.SIGKILL, 0, Role.RANK, 1, "microbatch.backward", 71)

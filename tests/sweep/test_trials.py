@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from chaos.experiment import parse_experiment
-from chaos.points import CATALOGUE, Role
+from chaos.points import Role
 from chaos.schema import RunSettings
 from chaos.sweep import predict
-from chaos.sweep.outline import Outline, in_flight
+from chaos.sweep.outline import Outline
 from chaos.sweep.predict import Prediction
 from chaos.sweep.trials import base, chosen, gates, pairs, recoveries, singles
 
@@ -29,12 +29,12 @@ OUTLINE = Outline(
         (Role.RANK, 1): {**TRAINING, **SAVES},
         (Role.COMMITTER, None): {"publish.before": 3, "publish.after": 3, "log.before_link": 4, "log.after_link": 4,
                                  "retire.before": 1, "retire.between": 2},
-        (Role.SUPERVISOR, None): {"recover.fence.after": 1},
+        (Role.SUPERVISOR, None): {"recover.fence.after": 1, "log.after_link": 2},
         (Role.STANDBY, None): {"standby.warm": 1},
         (Role.DATA, 1): {"data.read": 2},
     },
     {(Role.RANK, 0): RECOVERY, (Role.SUPERVISOR, None): {"recover.choose.after": 1, "log.after_link": 1}},
-    {"recover.detected": 1},
+    {"recover.detected": 1, "log.after_link": 3},
     ("publish", "publish", "publish", "retire"),
 )  # fmt: skip
 
@@ -102,12 +102,13 @@ def test_one_trial_for_each_passage() -> None:
     found = list(singles(OUTLINE))
     assert len({trial.name for trial in found}) == len(found)
     clean = sum(hits for points in OUTLINE.clean.values() for hits in points.values())
-    assert len(found) == clean + 1  # and the supervisor's detection, which takes a kill to come by
+    assert len(found) == clean + 2  # and the supervisor's detection and next fence, which take a kill to come by
     by_role = Counter(trial.where[1][0] for trial in found)
-    assert (by_role[Role.DATA], by_role[Role.STANDBY], by_role[Role.SUPERVISOR]) == (2, 1, 2)
+    assert (by_role[Role.DATA], by_role[Role.STANDBY], by_role[Role.SUPERVISOR]) == (2, 1, 5)
     assert all(not trial.predictions for trial in found if trial.where[1][0] in (Role.DATA, Role.STANDBY))
     assert [trial.name for trial in found if trial.own_supervisor] == [
-        "supervisor/recover.fence.after/1", "supervisor/recover.detected/1",
+        "supervisor/recover.fence.after/1", "supervisor/log.after_link/1", "supervisor/log.after_link/2",
+        "supervisor/recover.detected/1", "supervisor/log.after_link/3",
     ]  # fmt: skip
 
 
@@ -168,6 +169,9 @@ def test_a_choice_narrows_by_point_rank_and_number() -> None:
     assert drawn == chosen(found, [], [], 7, 3) != chosen(found, [], [], 7, 4)
 
 
-def test_every_point_says_what_is_in_flight() -> None:
-    assert all(in_flight(point) for point in CATALOGUE)
-    assert in_flight("user.mine")
+def test_without_a_checkpoint_before_the_end_the_first_kill_leaves_nothing() -> None:
+    late = replace(OUTLINE, run=RUN.model_copy(update={"save_every": 9}))
+    trial = base(late)
+    assert trial.predictions == (Prediction((0,), (8, 8)),)
+    assert "gate" not in trial.faults[0]
+    assert trial.faults[0]["at"]["hit"] == 17
