@@ -85,6 +85,8 @@ def create(folder: Path, experiment: Experiment) -> None:
         (folder / STORE / name).mkdir(parents=True)
     for name in ("receipts", "gates"):
         (folder / HISTORY / name).mkdir(parents=True)
+    for parent in (folder / STORE, folder / HISTORY, folder, folder.parent):  # who finds a folder takes it for durable
+        _sync(parent)
     with (folder / EXPERIMENT).open("x", encoding="utf-8") as file:
         file.write(experiment.text)
         file.flush()
@@ -92,6 +94,14 @@ def create(folder: Path, experiment: Experiment) -> None:
     for fault in experiment.faults:
         if fault.gate is not None:
             create_gate(folder, fault.id)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_recorded(folder: Path) -> Recorded:

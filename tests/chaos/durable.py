@@ -16,13 +16,13 @@ nothing that a recovery could observe differs between them:
 
 - Writes to one file. Until it is synced and named by a manifest or by its link it is a stray of any length, and no
   reader looks at it; the code passes a point in the middle (`shard.half`) all the same.
-- Syncs of one file or folder. Between them this process has changed nothing, so the second makes nothing last that
-  the first has not, unless it is somebody else's. (The log's readers sync its folder before each reading.)
+- Two syncs, of which at most one has something of this thread's own to make last. The other one is a reader's: the
+  log's readers sync its folder before each reading, and that of the manifests where the log is empty.
 - Making a folder, and whatever follows it. To every reader an empty folder is the same as none, and the syncs of the
   store's root, which holds only the names of folders, go with it.
 
-Threads are looked at one by one: a kill strikes at a point of one thread, and what the others do meanwhile is held in
-place by gates, not by points.
+Threads are looked at one by one, and in each the stores of several runs one by one: a kill strikes at a point of one
+thread, and what the others do meanwhile is held in place by gates, not by points.
 """
 
 from __future__ import annotations
@@ -83,6 +83,11 @@ class Operation:
     kind: str
     path: str
     origin: str = ""
+
+    @property
+    def store(self) -> str:
+        """Whose operation it is, below the traced folder."""
+        return re.split(r"(?<=\bstore)(?:/|$)", self.path, maxsplit=1)[0]
 
     def __str__(self) -> str:
         return f"{self.kind:7}{self.path}"
@@ -186,31 +191,51 @@ def _paths(call: str, arguments: str, rest: str) -> list[str]:
 def _unseen(call: str, arguments: str, inside: list[str]) -> bool:
     if call == "mmap":
         return bool(inside) and "PROT_WRITE" in arguments and "MAP_SHARED" in arguments
-    return call == "io_submit"
+    return True  # what is submitted to the kernel that way is no system call of its own
 
 
-def same(first: Operation, second: Operation) -> bool:
-    """Whether the two are one operation to a recovery; the module says why."""
+@dataclass
+class _Unsynced:
+    """What one thread has changed and not synced since: files, and folders in which a name came or went."""
+
+    paths: set[str] = field(default_factory=set)
+
+    def after(self, operation: Operation) -> bool:
+        """Takes in the operation; of a sync, whether it had anything to make last."""
+        path, folder = operation.path, str(Path(operation.path).parent)
+        if operation.kind == "sync":
+            known = path in self.paths
+            self.paths.discard(path)
+            return known
+        self.paths |= {path, folder} if operation.kind == "create" else {path if operation.kind == "write" else folder}
+        return False
+
+
+def same(first: Operation, second: Operation, own_syncs: tuple[bool, bool]) -> bool:
+    """Whether the two are one operation to a recovery; the module says why. own_syncs: had they anything to sync."""
     if first.kind == "folder":
         return True
-    return first.kind == second.kind and first.kind in ("write", "sync") and first.path == second.path
+    if first.kind == second.kind == "sync":
+        return not all(own_syncs)
+    return first.kind == second.kind == "write" and first.path == second.path
 
 
 def missing(trace: Trace) -> list[Missing]:
     """Every two operations that follow one another in a thread with no passage between, each pair of kinds once."""
     found: dict[tuple[str, ...], Missing] = {}
     for events in trace.threads.values():
-        before: Operation | None = None
-        after, who = "the start", "a thread without points"
+        before: dict[str, tuple[Operation, bool]] = {}  # by store
+        unsynced, after, who = _Unsynced(), "the start", "a thread without points"
         for event in events:
             if isinstance(event, Passage):
-                before, after, who = None, event.point, event.who
+                before, after, who = {}, event.point, event.who
                 continue
-            if before is not None and not same(before, event):
-                kinds = (each.kind + str(Path(each.path).parent) for each in (before, event))
+            own, last = unsynced.after(event), before.get(event.store)
+            if last is not None and not same(last[0], event, (last[1], own)):
+                kinds = (each.kind + Path(each.path).parent.name for each in (last[0], event))
                 key = (who.partition("@")[0].rstrip("0123456789"), after, *kinds)
-                found.setdefault(key, Missing(before, event, after, who))
-            before = event
+                found.setdefault(key, Missing(last[0], event, after, who))
+            before[event.store] = event, own
     return list(found.values())
 
 

@@ -14,7 +14,7 @@ OF_THE_STORE = ("save", "commit", "log", "retire")
 # Without these there would still be another point between any two operations; each stands for a stage of its own.
 STAGES = {
     "save.staged", "save.queued", "save.reported", "save.done", "shard.half", "ledger.synced", "commit.collected",
-    "manifest.written", "publish.before", "publish.after", "retire.before", "retire.after",
+    "manifest.written", "publish.before", "publish.after", "retire.before", "retire.logged", "retire.after",
 }  # fmt: skip
 
 
@@ -78,7 +78,13 @@ POINT = '1 MARK"rank0 shard.half\\n", 17) = 17'
         ([WRITE, SYNC.replace("store/a", "history/a")], []),
         ([WRITE, '1 openat(AT_FDCWD</r>, "store/b", O_RDONLY) = 6</r/store/b>'], []),
         ([WRITE, "1 write(5</r/store/b>, \"x\", 1) = 1"], [("write", "write")]),
-        ([SYNC, "1 fsync(5</r/store/b>) = 0"], [("sync", "sync")]),
+        ([OPEN, POINT, SYNC, "1 fsync(5</r/store>) = 0"], [("sync", "folder")]),
+        ([OPEN.replace("store/", "store/x/"), POINT, SYNC.replace("a>", "x/a>"), "1 fsync(5</r/store/x>) = 0"],
+         [("sync", "sync")]),
+        ([OPEN, POINT, SYNC, "1 fsync(5</r/store/y>) = 0"], []),  # a reader's: nothing was changed in y
+        ([SYNC, "1 fsync(5</r/store/y>) = 0", POINT, WRITE, POINT, SYNC], []),
+        ([WRITE, SYNC.replace("/r/", "/r/other/")], []),  # of another run
+        ([WRITE.replace("/r/", "/r/other/"), SYNC.replace("/r/", "/r/other/")], [("write", "sync")]),
         ([WRITE, '1 link("/r/store/tmp/a", "/r/store/log/a") = -1 EEXIST (File exists)'], []),
         ([WRITE, '1 linkat(AT_FDCWD</r>, "/r/x", 7</r/store/log>, "a", 0) = 0'], [("write", "link")]),
         ([WRITE, '1 rename("/r/elsewhere", "/r/store/a") = 0'], [("write", "link")]),
@@ -105,7 +111,9 @@ def test_a_gap_is_named_with_both_sides_and_where_they_come_from() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["1 mmap(NULL, 9, PT, MAP_SHARED, 5</r/store/a>, 0) = 0x7f", "1 io_submit(0x1, 1, [{}]) = 1", "no trace"]
+    "line",
+    ["1 mmap(NULL, 9, PT, MAP_SHARED, 5</r/store/a>, 0) = 0x7f", "1 io_submit(0x1, 1, [{}]) = 1",
+     "1 io_uring_setup(8, {flags=0}) = 7", "no trace"],
 )
 def test_what_the_trace_cannot_see_fails_it(line: str) -> None:
     with pytest.raises(CannotTrace):

@@ -109,6 +109,27 @@ def test_the_end_of_the_history_has_the_heads_of_all_others(experiment: Experime
     assert events(folder)[-1]["heads"] == [head.as_dict()]
 
 
+def test_the_folders_of_a_new_run_are_durable(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes there later finds them and syncs none of their parents."""
+    synced: dict[str, list[str]] = {}
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        if path.is_dir():
+            synced[str(path.relative_to(tmp_path))] = sorted(each.name for each in path.iterdir())
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    create(tmp_path / "run", experiment)
+    assert synced["run/store"] == ["ledger", "log", "manifests", "quarantine", "shards", "tmp"]
+    assert synced["run/history"] == ["gates", "receipts"]
+    assert synced["run"] == ["history", "store"]
+    assert "run" in synced["."]
+
+
 def test_a_folder_that_exists_is_left_as_it_is(experiment: Experiment, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with pytest.raises(OutputExists, match="exists already and was left as it is"):
