@@ -62,6 +62,12 @@ class Place:
             self._environment = environment
         return self._environment if fork_workers else {FORKSERVER_ENV: ""}
 
+    def start_afresh(self) -> None:
+        """From now on every life has processes of its own. Those that are kept are ended."""
+        self.reuse = False
+        for pool in self._pools.values():
+            pool.close()
+
     @contextmanager
     def lent(self, interrupts: Interrupts) -> Iterator[Place]:
         """To one command, which has its own interrupts."""
