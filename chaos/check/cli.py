@@ -19,8 +19,14 @@ _EXIT = {"valid": 0, "invalid": 1}
 
 
 def command(
-    experiment: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="experiment file; its own faults are not used")],
-    budget: Annotated[str, typer.Option(metavar="TIME", help="60s, 5m, 1h: no trial begins that would exceed it")] = "60s",
+    experiment: Annotated[
+        Path, typer.Argument(metavar="EXPERIMENT", help="experiment file; its own faults are not used")
+    ],
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="60s, 5m, 1h: no trial begins that would exceed it, and all of it is used; "
+                     "without it every point once and no more"),
+    ] = None,
     point: Annotated[
         list[str] | None, typer.Option(metavar="POINT", help="only kills at this point; repeatable")
     ] = None,
@@ -34,14 +40,15 @@ def command(
 ) -> None:
     """Kill at as many points as a time budget allows, the most informative first: a gate before a merge.
 
-    A budget in which not every point is struck once gives status 2, not 0.
+    A budget in which not every point could be struck once gives status 2, not 0.
     """
     with errors_reported(), _junit_on_error(junit, experiment):
         from chaos.check.command import Limits, check
         from chaos.check.pace import parse_budget
         from chaos.experiment import load_experiment
 
-        limits = Limits(parse_budget(budget), tuple(point or ()), fail_fast, seed, deadline_s)
+        budget_s = None if budget is None else parse_budget(budget)
+        limits = Limits(budget_s, tuple(point or ()), fail_fast, seed, deadline_s)
         found = load_experiment(experiment)
         folder = output or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-check"
         with _watch(limits.budget_s, quiet) as watch:
@@ -78,7 +85,7 @@ def _junit_on_error(path: Path | None, experiment: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _watch(budget_s: float, quiet: bool) -> Iterator[Watch]:
+def _watch(budget_s: float | None, quiet: bool) -> Iterator[Watch]:
     from chaos.check.command import Watch
 
     if quiet:

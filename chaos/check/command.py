@@ -32,10 +32,10 @@ _SPARES = 2
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a check. points: only kills at these, all if empty. fail_fast: the first trial that is not as it must be ends
-    it. deadline_s: of one trial."""
+    """Of a check. budget_s: None for every point once and nothing more. points: only kills at these, all if empty.
+    fail_fast: the first trial that is not as it must be ends it. deadline_s: of one trial."""
 
-    budget_s: float
+    budget_s: float | None = None
     points: tuple[str, ...] = ()
     fail_fast: bool = False
     seed: int = 0
@@ -78,7 +78,8 @@ class Checked:
             for each in self.plan if (result := self.results.get(each.trial.name)) is not None
         ]  # fmt: skip
         summary = {**self.summary.to_json(), "coverage": self.coverage.to_json(), "trials": trials}
-        return {**summary, "notes": list(self.notes), "folder": str(self.folder)}
+        text = list(self.coverage.sentences())
+        return {**summary, "coverage_text": text, "notes": list(self.notes), "folder": str(self.folder)}
 
 
 def check(experiment: Experiment, folder: Path, limits: Limits, watch: Watch) -> Checked:
@@ -121,6 +122,8 @@ class _Check:
         self._forget_recordings()
         planned = plan(outline, self._limits.points, self._changed(known, files), self._limits.seed)
         self._require_points(planned)
+        if self._limits.budget_s is None:
+            planned = [each for each in planned if each.stage is Stage.ONCE]
         return self._conduct_all(outline, planned), files
 
     def _first_kill(self, bare: Outline, failed: RecordingFailed) -> Checked:

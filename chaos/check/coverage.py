@@ -42,7 +42,7 @@ class Coverage:
     missing: tuple[Spot, ...]
     not_chosen: int
     left: tuple[Left, ...]
-    budget_s: float
+    budget_s: float | None
     spent_s: float
     would_do_s: int | None
 
@@ -83,7 +83,7 @@ class Coverage:
 
 def coverage(
     outline: Outline, plan: Sequence[Planned], results: Mapping[str, Result], left: Collection[str],
-    budget_s: float, spent_s: float, would_do_s: int,
+    budget_s: float | None, spent_s: float, would_do_s: int,
 ) -> Coverage:  # fmt: skip
     """left: names of the trials that were not begun for lack of time. would_do_s: see Pace."""
     everything = [*singles(outline), *recoveries(outline)]

@@ -14,8 +14,8 @@ from chaos.points import CATALOGUE, Role
 from chaos.sweep.outline import Outline
 from chaos.sweep.trials import Trial, gates, pairs, recoveries, singles
 
-# One of each in turn, so that a budget that ends early has seen something of everything. The user's own code first; what
-# takes a supervisor of its own is last in any case, since it takes several times as long.
+# One of each in turn, so that a budget that ends early has seen something of everything; the user's own code first.
+# What needs a supervisor of its own is last in any case, since it takes several times as long.
 GROUPS = (
     "user", "recovery", "save", "step", "commit", "retire", "log", "data", "standby", "supervision",
 )  # fmt: skip
@@ -59,6 +59,7 @@ def group_of(point: str) -> str:
 
 def plan(outline: Outline, points: Sequence[str], changed: Collection[str], seed: int) -> list[Planned]:
     """All trials in order. points: only kills at these, all if empty. changed: groups that changed code bears on."""
+
     def wanted(trial: Trial) -> bool:
         return not points or trial.where[0] in points
 

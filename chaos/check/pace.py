@@ -17,7 +17,7 @@ _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def parse_budget(text: str) -> float:
-    """Seconds of `60`, `60s`, `2m` or `1h`. Raises CheckError."""
+    """Seconds of `60`, `60s`, `2m` or `1h`. Raises CheckError for anything else, and for nothing at all."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
     seconds = float(found[1]) * _UNITS_S[found[2]] if found and found[2] in _UNITS_S else 0.0
     if not seconds:
@@ -29,9 +29,9 @@ class Pace:
     """Counts the time since it was made, and knows how long trials of each kind take."""
 
     def __init__(
-        self, budget_s: float, known_s: Mapping[str, float], clock: Callable[[], float] = time.monotonic
+        self, budget_s: float | None, known_s: Mapping[str, float], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """known_s: medians of an earlier check, used until there are own ones."""
+        """budget_s: None for no end. known_s: medians of an earlier check, used until there are own ones."""
         self.budget_s, self._known_s, self._clock = budget_s, known_s, clock
         self._began = clock()
         self._seen_s: dict[str, list[float]] = {}
@@ -60,6 +60,8 @@ class Pace:
 
     def fits(self, kind: str) -> bool:
         """Whether another trial of this kind is likely to end within the budget."""
+        if self.budget_s is None:
+            return True
         elapsed_s = self.elapsed_s
         return elapsed_s < self.budget_s and elapsed_s + self.expected_s(kind) <= self.budget_s
 

@@ -18,11 +18,13 @@ _EVERY = 10  # trials, for a line where there is no terminal
 class CheckProgress:
     """A bar that fills with the budget on a terminal, a line for every so many trials elsewhere; failures at once."""
 
-    def __init__(self, budget_s: float, console: Console | None = None) -> None:
+    def __init__(self, budget_s: float | None, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False, markup=False)
-        self._began, self._budget_s = time.monotonic(), budget_s
+        self._began = time.monotonic()
+        limit = "" if budget_s is None else f"of {budget_s:g} s"
         self._bar = Progress(
-            BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} s, {task.fields[now]}", markup=False),
+            BarColumn(), TextColumn("{task.completed:.0f} s", markup=False), TextColumn(limit),
+            TextColumn("{task.fields[now]}", markup=False),
             console=self._console, transient=True, disable=not self._console.is_terminal,
         )  # fmt: skip
         self._task = self._bar.add_task("", total=budget_s, now="starting")
@@ -56,10 +58,10 @@ class CheckProgress:
             text = f"{result.trial}: {result.ending.value}: {result.why}"
             self._console.print(printable(text), soft_wrap=True)
         elif self._bar.disable and self._done % _EVERY == 0:
-            elapsed_s = time.monotonic() - self._began
-            self._console.print(
-                f"{self._done} trials in {elapsed_s:.0f} of {self._budget_s:.0f} s, {self._failed} failed"
-            )
+            self._console.print(f"{self._done} trials in {self._elapsed_s():.0f} s, {self._failed} failed")
 
     def _update(self, now: str) -> None:
-        self._bar.update(self._task, completed=time.monotonic() - self._began, now=now)
+        self._bar.update(self._task, completed=self._elapsed_s(), now=now)
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began

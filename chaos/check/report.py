@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chaos.check.command import Checked
+from chaos.check.coverage import Coverage
 from chaos.check.order import Stage
 from chaos.printable import printable
 from chaos.sweep.results import Result
@@ -42,8 +43,12 @@ def _counts(checked: Checked) -> Table:
     if summary.recovery_median_s is not None:
         table.add_row("kill to first new step", f"median {summary.recovery_median_s:.3f} s, worst "
                       f"{summary.recovery_worst_s:.3f} s, {summary.recoveries} recoveries")  # fmt: skip
-    table.add_row("time", f"{checked.coverage.spent_s:.0f} s of {checked.coverage.budget_s:g} s")
+    table.add_row("time", _time(checked.coverage))
     return table
+
+
+def _time(covered: Coverage) -> str:
+    return f"{covered.spent_s:.0f} s" + ("" if covered.budget_s is None else f" of {covered.budget_s:g} s")
 
 
 def _lines(checked: Checked) -> Iterator[str]:

@@ -1,0 +1,69 @@
+"""A project of somebody else's, whose own pytest run holds its trainer to this: it passes, and with a bug it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from test_own_workload import example
+
+TESTS = "from workload import build\n\n\ndef test_it_is_there():\n    assert callable(build)\n"
+# Every forward pass counts, and no checkpoint knows: whoever takes a dead rank's place counts from nothing.
+RIGHT = "    predicted = model(batch"
+WRONG = "    global passes\n    passes += 1\n    predicted = passes ** 0.01 * model(batch"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The README's example with tests of its own."""
+    for name in ("workload.py", "experiment.yaml"):
+        (tmp_path / name).write_text(example(name))
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_workload.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = --strict-markers --strict-config\n")
+    return tmp_path
+
+
+def in_project(project: Path, cluster: str, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=project, env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True, timeout=170,
+        check=False,
+    )  # fmt: skip
+
+
+def pytest_there(project: Path, cluster: str) -> subprocess.CompletedProcess[str]:
+    options = ["--killpoint", "experiment.yaml", "--killpoint-point", "user.predicted", "-v"]
+    if not entry_points(group="pytest11", name="killpoint"):  # an installation older than the plugin
+        options = ["-p", "chaos.pytest_plugin", *options]
+    return in_project(project, cluster, sys.executable, "-m", "pytest", *options)
+
+
+def test_a_correct_trainer_passes(cluster: str, project: Path) -> None:
+    done = pytest_there(project, cluster)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "experiment.yaml::killpoint PASSED" in done.stdout
+    assert "2 passed" in done.stdout
+    assert not list((project / ".pytest_cache" / "d" / "killpoint").iterdir())
+
+
+def test_one_with_a_bug_fails_with_a_witness_and_a_line_that_shows_it_again(cluster: str, project: Path) -> None:
+    text = (project / "workload.py").read_text().replace(RIGHT, WRONG)
+    (project / "workload.py").write_text(text.replace("\n\n\ndef loss", "\npasses = 0\n\n\ndef loss"))
+    done = pytest_there(project, cluster)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 1 passed" in done.stdout
+    assert re.search(r"invalid: 5 same trajectory: .*loss", done.stdout)
+    assert "Traceback" not in done.stdout
+    (line,) = re.findall(r"reproduce: killpoint (run .*)", done.stdout)
+    again = in_project(project, cluster, sys.executable, "-m", "chaos.cli", *shlex.split(line), "--json", "--quiet")
+    verdict = json.loads(again.stdout)
+    assert (again.returncode, verdict["verdict"]) == (1, "invalid"), again.stderr
+    assert [each["id"] for each in verdict["invariants"] if each["verdict"] == "invalid"] == [5]
+    assert all(fault["receipt"] and fault["observed"] for fault in verdict["faults"])
