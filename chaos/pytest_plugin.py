@@ -48,7 +48,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         if not path.is_file():
             raise pytest.UsageError(f"{_OPTION} {name}: there is no such file")
         file = _ExperimentFile.from_parent(session, path=path)
-        items.extend(file.collect())
+        report = file.ihook.pytest_make_collect_report(collector=file)
+        file.ihook.pytest_collectreport(report=report)  # so that it is counted as collected
+        items.extend(report.result)
 
 
 class _ExperimentFile(pytest.File):

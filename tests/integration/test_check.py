@@ -22,9 +22,9 @@ WRONG = "    global passes\n    passes += 1\n    predicted = passes ** 0.01 * mo
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The README's example with tests of its own."""
-    for name in ("workload.py", "experiment.yaml"):
-        (tmp_path / name).write_text(example(name))
+    """The README's example with tests of its own, and fewer steps."""
+    (tmp_path / "workload.py").write_text(example("workload.py"))
+    (tmp_path / "experiment.yaml").write_text(example("experiment.yaml").replace("steps: 40", "steps: 14"))
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_workload.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = --strict-markers --strict-config\n")
