@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tomllib
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,10 @@ HEAVY = {"torch", "ray", "numpy", "pyarrow", "pydantic", "yaml", "typer", "rich"
 def session(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_mine.py").write_text("def test_mine():\n    pass\n")
     (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers --strict-config\n")
-    plugin = [] if entry_points(group="pytest11", name="killpoint") else ["-p", "chaos.pytest_plugin"]
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", *plugin, *arguments], cwd=folder, capture_output=True, text=True,
-        timeout=100, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "pytest", "-v", "-p", "chaos.pytest_plugin", *arguments], cwd=folder,
+        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, **alone},
     )  # fmt: skip
 
 
