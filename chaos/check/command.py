@@ -14,7 +14,7 @@ from chaos.check.coverage import Coverage, coverage
 from chaos.check.lastgood import LastGood
 from chaos.check.order import Planned, Stage, plan
 from chaos.check.pace import Pace, kind_of
-from chaos.errors import CheckError, RecordingFailed
+from chaos.errors import CheckError, OutputExists, RecordingFailed
 from chaos.experiment import Experiment
 from chaos.interrupts import Interrupts
 from chaos.life import Place
@@ -83,7 +83,12 @@ class Checked:
 
 
 def check(experiment: Experiment, folder: Path, limits: Limits, watch: Watch) -> Checked:
-    """Conducts what the budget allows. Raises SweepError, CheckError, and what stops a run before it starts."""
+    """Conducts what the budget allows, in a new folder.
+
+    Raises OutputExists, CheckError, SweepError, and what stops a run before it starts.
+    """
+    if folder.exists():
+        raise OutputExists(f"{folder}: exists already and was left as it is; a check needs a new --output")
     place_of_record = lastgood.place_of(experiment)
     known = lastgood.read(place_of_record)
     pace = Pace(limits.budget_s, known.median_s if known else {})

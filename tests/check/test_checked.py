@@ -141,12 +141,17 @@ def test_json_says_all_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(["gone.yaml"], "cannot be read"), (["e.yaml", "--budget", "soon"], "such as 60s")],
+    [
+        (["gone.yaml"], "cannot be read"),
+        (["e.yaml", "--budget", "soon"], "such as 60s"),
+        (["e.yaml", "--output", "."], "exists already"),
+    ],
 )
 def test_a_check_that_cannot_be_made_is_an_error_in_junit_and_status_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.yaml").write_text("run: {workload: tiny, global_batch: 16, steps: 8}\n")
     done = CliRunner().invoke(app, ["check", *arguments, "--junit", "j.xml"])
     assert done.exit_code == 2
     assert says in done.stderr
