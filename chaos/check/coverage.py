@@ -89,9 +89,8 @@ def coverage(
     everything = [*singles(outline), *recoveries(outline)]
     passed = {passages_of(trial)[-1] for trial in everything}
     spots = {_spot(passage) for passage in passed}
-    hits = {
-        passage for each in plan if _struck(results.get(each.trial.name)) for passage in passages_of(each.trial)
-    } & passed
+    done = [each.trial for each in plan if _struck(results.get(each.trial.name))]
+    hits = {passage for trial in done for passage in passages_of(trial)}
     struck = {_spot(passage) for passage in hits}
     asked = [each for each in plan if each.stage is Stage.ONCE]
     missing = tuple(each.spot for each in asked if not _struck(results.get(each.trial.name)))
