@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from test_own_workload import example
@@ -18,6 +19,7 @@ TESTS = "from workload import build\n\n\ndef test_it_is_there():\n    assert cal
 # Every forward pass counts, and no checkpoint knows: whoever takes a dead rank's place counts from nothing.
 RIGHT = "    predicted = model(batch"
 WRONG = "    global passes\n    passes += 1\n    predicted = passes ** 0.01 * model(batch"
+FORGETFUL = "class Forgetful(torch.optim.AdamW):\n    def load_state_dict(self, state):\n        pass\n\n\ndef loss"
 
 
 @pytest.fixture
@@ -67,3 +69,24 @@ def test_one_with_a_bug_fails_with_a_witness_and_a_line_that_shows_it_again(clus
     assert (again.returncode, verdict["verdict"]) == (1, "invalid"), again.stderr
     assert [each["id"] for each in verdict["invariants"] if each["verdict"] == "invalid"] == [5]
     assert all(fault["receipt"] and fault["observed"] for fault in verdict["faults"])
+
+
+def test_a_trainer_that_does_not_survive_the_first_kill_is_invalid_at_once(cluster: str, project: Path) -> None:
+    text = (project / "workload.py").read_text().replace("torch.optim.AdamW(model", "Forgetful(model")
+    (project / "workload.py").write_text(text.replace("def loss", FORGETFUL, 1))
+    (project / "experiment.yaml").write_text(
+        'run: {workload: "workload.py:build", config: {lr: 0.01}, ranks: 1, global_batch: 16, microbatches: 2, '
+        "steps: 8, save_every: 3, standbys: 0}\n"
+    )
+    command = ["-m", "chaos.cli", "check", "experiment.yaml", "--json", "--quiet", "--junit", "junit.xml"]
+    done = in_project(project, cluster, sys.executable, *command)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["verdict"]) == (1, "invalid"), done.stderr
+    (failing,) = found["failing"]
+    assert failing["trial"] == "rank0/gate:save.done/1"
+    assert "4 one moment: " in failing["why"]
+    assert Path(shlex.split(failing["reproduce"])[2]).is_file()
+    (suite,) = ElementTree.parse(project / "junit.xml").getroot()
+    assert [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None] == [
+        failing["trial"]
+    ]
