@@ -148,16 +148,15 @@ class _Check:
         self._journal.predict(
             (each.trial.name, [expected.to_json() for expected in each.trial.predictions or ()]) for each in planned
         )
-        left, ended = set(), False
+        left = set()
         for each in planned:
-            if ended or not self._pace.fits(kind_of(each.trial.own_supervisor)):
+            if not self._pace.fits(kind_of(each.trial.own_supervisor)):
                 left.add(each.trial.name)
                 continue
             self._watch.trial(each.trial)
-            result = self._conducted(each.trial)
-            ended = self._limits.fail_fast and not result.good
-        if ended:
-            self._note("stopped at the first failure, as asked")
+            if not self._conducted(each.trial).good and self._limits.fail_fast:
+                self._note("stopped at the first failure, as asked")
+                break
         return self._checked(outline, planned, left)
 
     def _conducted(self, trial: Trial) -> Result:

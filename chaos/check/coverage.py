@@ -74,7 +74,7 @@ class Coverage:
         if self.missing:
             names = ", ".join(f"{point} ({role.value})" for role, point in self.missing)
             yield f"not struck: {names}"
-        if self.would_do_s is not None:
+        if self.would_do_s is not None and self.budget_s is not None:
             yield (
                 f"the budget of {self.budget_s:g} s covers only part of it, so this is no pass: about "
                 f"--budget {self.would_do_s}s would strike every point once"

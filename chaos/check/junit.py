@@ -23,7 +23,7 @@ def write_junit(path: Path, name: str, checked: Checked) -> None:
         if result is not None:
             cases.append(_trial(name, result))
         elif each.stage is Stage.ONCE:
-            skipped = ElementTree.Element("skipped", message="not begun: the budget was used up")
+            skipped = ElementTree.Element("skipped", message="not begun: see the coverage")
             cases.append(_case(name, each.trial.name, 0.0, skipped))
     sentences = list(checked.coverage.sentences())
     uncovered = None if checked.coverage.whole else ElementTree.Element("error", message="; ".join(sentences))
