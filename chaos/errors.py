@@ -17,6 +17,9 @@ ChaosError
 │   └── GateNotReleased      the gate was held and nothing struck: the held work stopped waiting
 ├── LabError                 a lab could not be completed
 │   └── CheckpointRefused    a lab's checkpoint is damaged, inconsistent, or belongs to something else
+├── CheckError               an option of a check that makes no sense
+├── SweepError               a sweep or a check cannot be drawn up, or its folder holds another one
+│   └── RecordingFailed      a run that is to show what there is to kill did not end valid
 └── RunInterrupted           Ctrl-C, SIGTERM or SIGHUP
 
 `chaos.faults.InjectedFault` is no error of this package: it is the fault.
@@ -114,8 +117,20 @@ class LabError(ChaosError):
     """A lab could not be completed, so nothing was compared."""
 
 
+class CheckError(ChaosError):
+    """An option of a check that makes no sense. Nothing was started."""
+
+
 class SweepError(ChaosError):
-    """A sweep cannot be drawn up, or its folder holds another one."""
+    """A sweep or a check cannot be drawn up, or its folder holds another one."""
+
+
+class RecordingFailed(SweepError):
+    """A run that is to show what there is to kill did not end valid. verdict: its own; why: the failure or witness."""
+
+    def __init__(self, verdict: str, why: str, message: str) -> None:
+        super().__init__(message)
+        self.verdict, self.why = verdict, why
 
 
 class CheckpointRefused(LabError):

@@ -62,6 +62,17 @@ class Place:
             self._environment = environment
         return self._environment if fork_workers else {FORKSERVER_ENV: ""}
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Where its fork server is, for commands that join its Ray; empty before anything was started."""
+        return dict(self._environment or {})
+
+    def start_afresh(self) -> None:
+        """From now on every life has processes of its own. Those that are kept are ended."""
+        self.reuse = False
+        for pool in self._pools.values():
+            pool.close()
+
     @contextmanager
     def lent(self, interrupts: Interrupts) -> Iterator[Place]:
         """To one command, which has its own interrupts."""

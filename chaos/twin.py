@@ -54,12 +54,17 @@ def provide_twin(experiment: Experiment, folder: Path, place: Place, notify: Cal
 
 
 def provide_second(experiment: Experiment, folder: Path, place: Place, notify: Callable[[Any], None]) -> None:
-    """Trains the twin once more: if the two differ, the workload is not deterministic. Raises TwinFailed."""
-    if not (folder / SECOND).exists():
+    """A second twin, trained apart: if the two differ, the workload is not deterministic. Raises TwinFailed.
+
+    It is kept like the first one: trial after trial that fails needs no more than two.
+    """
+    if (folder / SECOND).exists():
+        return
+    cached = cache_folder() / f"{twin_key(fingerprints(folder))}-2"
+    if not _usable(cached):
         notify(Log("the run differs from its twin; training a second twin, to see whether twins are equal at all"))
-        made = _trained(experiment, folder, place, notify)
-        _copy(made, folder / SECOND)
-        shutil.rmtree(made)
+        cached = _keep(_trained(experiment, folder, place, notify), cached)
+    _copy(cached, folder / SECOND)
 
 
 def cache_folder() -> Path:

@@ -88,7 +88,7 @@ class Conductor:
 
     def _end(self, trial: Trial, experiment: Experiment, folder: Path) -> End:
         if trial.own_supervisor:
-            return _in_two_processes(folder, _file(folder), self._deadline_s)
+            return _in_two_processes(folder, _file(folder), self._deadline_s, self._place.environment)
         with _deadline(self._deadline_s):
             outcome = run_experiment(experiment, folder, place=self._place)
         late = outcome.interrupted is signal.SIGALRM and outcome.failure is not None
@@ -160,16 +160,16 @@ def _deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _in_two_processes(folder: Path, file: Path, deadline_s: float) -> End:
+def _in_two_processes(folder: Path, file: Path, deadline_s: float, workers: Mapping[str, str]) -> End:
     """The run with a supervisor that dies, then `--resume`."""
     until = time.monotonic() + deadline_s
-    first = _command([str(file), "--output", str(folder)], until)
+    first = _command([str(file), "--output", str(folder)], until, workers)
     if first is None:
         return End(_NOTHING, "the deadline passed before the supervisor was killed", late=True)
     code, out, err = first
     if code != -signal.SIGKILL:
         return End(_read(out), f"the supervisor was to be killed, and ended with {code}: {err[-300:]}")
-    second = _command(["--resume", str(folder)], until)
+    second = _command(["--resume", str(folder)], until, workers)
     if second is None:
         return End(_NOTHING, "the deadline passed while the run was resumed", late=True)
     code, out, err = second
@@ -184,11 +184,11 @@ def _read(text: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) and "verdict" in value else _NOTHING
 
 
-def _command(arguments: list[str], until: float) -> tuple[int, str, str] | None:
+def _command(arguments: list[str], until: float, workers: Mapping[str, str]) -> tuple[int, str, str] | None:
     """Exit status, output and errors of `killpoint run`; None if the deadline passed."""
     process = subprocess.Popen(
         [*_CLI, *arguments, "--json", "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "RAY_ADDRESS": ray_address()},
+        env={**os.environ, **workers, "RAY_ADDRESS": ray_address()},
     )  # fmt: skip
     try:
         out, err = process.communicate(timeout=max(1.0, until - time.monotonic()))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.passages import PassageCount, recorded_passages
-from chaos.points import Role
+from chaos.points import Role, is_user_point
 from chaos.schema import RunSettings
 from storage.log import CommitLog, Publish, Retire
 from storage.objects import LocalObjects
@@ -56,11 +56,17 @@ def outline(run: RunSettings, clean: Path, killed: Path, run_id: str, blocks: Ma
 
 
 def _by_process(counts: Iterable[PassageCount], attempt: int) -> dict[Who, dict[str, int]]:
-    """A standby's passages are those of attempt 0: it serves none."""
+    """A standby's passages are those of attempt 0: it serves none.
+
+    Of the user's points it passes some while it warms up, which one that has served a run before does not do again.
+    """
     found: dict[Who, dict[str, int]] = {}
     for count in counts:
         role = Role(count.role)
-        if count.attempt == attempt or (role is Role.STANDBY and attempt == 0):
-            hits = 1 if role is Role.STANDBY else count.hits
+        standby = role is Role.STANDBY
+        if standby and is_user_point(count.point):
+            continue
+        if count.attempt == attempt or (standby and attempt == 0):
+            hits = 1 if standby else count.hits
             found.setdefault((role, count.rank), {})[count.point] = hits
     return found

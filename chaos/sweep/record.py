@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from chaos.errors import SweepError
+from chaos.errors import RecordingFailed
 from chaos.experiment import Experiment, parse_experiment
 from chaos.life import Place
 from chaos.run import Outcome, run_experiment
@@ -18,16 +18,30 @@ from chaos.sweep.outline import Outline, outline
 from chaos.sweep.trials import base
 from storage.history import read_history
 
+CLEAN, KILLED = "clean", "killed"
+
 
 def record(experiment: Experiment, folder: Path, place: Place, say: Callable[[str], None]) -> Outline:
-    """The outline of the experiment, from two runs in `folder`. Raises SweepError if one does not end valid."""
+    """The outline of the experiment, from two runs in `folder`. Raises RecordingFailed if one does not end valid."""
+    bare = undisturbed(experiment, folder, place, say)
+    return with_recovery(experiment, bare, folder, place, say)
+
+
+def undisturbed(experiment: Experiment, folder: Path, place: Place, say: Callable[[str], None]) -> Outline:
+    """What a clean run passes; nothing of a recovery yet. Raises RecordingFailed."""
     say("recording what a run passes: once undisturbed")
-    clean = _run(experiment, (), folder / "clean", place)
-    bare = outline(experiment.run, clean.folder, clean.folder, _run_id(clean.folder), {})
+    clean = _run(experiment, (), folder / CLEAN, place).folder
+    return outline(experiment.run, clean, clean, _run_id(clean), _blocks(experiment, clean))
+
+
+def with_recovery(
+    experiment: Experiment, bare: Outline, folder: Path, place: Place, say: Callable[[str], None]
+) -> Outline:
+    """The same and what a run passes that was killed once. Raises RecordingFailed."""
     say("and once killed")
-    killed = _run(experiment, base(bare).faults, folder / "killed", place)
-    blocks = _blocks(experiment, clean.folder)
-    return outline(experiment.run, clean.folder, killed.folder, _run_id(clean.folder), blocks)
+    clean = folder / CLEAN
+    killed = _run(experiment, base(bare).faults, folder / KILLED, place).folder
+    return outline(experiment.run, clean, killed, _run_id(clean), _blocks(experiment, clean))
 
 
 def with_faults(experiment: Experiment, faults: Iterable[dict[str, Any]], path: Path, **run: Any) -> Experiment:
@@ -45,10 +59,11 @@ def _run(experiment: Experiment, faults: Iterable[dict[str, Any]], folder: Path,
             f"{each['name']}: {each['witness']}" for each in outcome.verdict["invariants"]
             if each["verdict"] in ("invalid", "unknown")
         )  # fmt: skip
-        raise SweepError(
+        raise RecordingFailed(
+            outcome.verdict["verdict"], outcome.failure or wrong,
             f"{folder}: a run that is to show what there is to sweep ended {outcome.verdict['verdict']}: "
-            f"{outcome.failure or wrong}. Mend that first; `killpoint audit {folder}` says more"
-        )
+            f"{outcome.failure or wrong}. Mend that first; `killpoint audit {folder}` says more",
+        )  # fmt: skip
     return outcome
 
 

@@ -36,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv(FORKSERVER_ENV, str(server.path))
         context = ray.init(
-            address="local", num_cpus=10, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+            address="local", num_cpus=14, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
         )
         yield context.address_info["gcs_address"]
         ray.shutdown()

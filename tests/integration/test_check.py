@@ -1,0 +1,92 @@
+"""A project of somebody else's, whose own pytest run holds its trainer to this: it passes, and with a bug it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from test_own_workload import example
+
+TESTS = "from workload import build\n\n\ndef test_it_is_there():\n    assert callable(build)\n"
+# Every forward pass counts, and no checkpoint knows: whoever takes a dead rank's place counts from nothing.
+RIGHT = "    predicted = model(batch"
+WRONG = "    global passes\n    passes += 1\n    predicted = passes ** 0.01 * model(batch"
+FORGETFUL = "class Forgetful(torch.optim.AdamW):\n    def load_state_dict(self, state):\n        pass\n\n\ndef loss"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The README's example with tests of its own, and fewer steps."""
+    (tmp_path / "workload.py").write_text(example("workload.py"))
+    (tmp_path / "experiment.yaml").write_text(example("experiment.yaml").replace("steps: 40", "steps: 14"))
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_workload.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = --strict-markers --strict-config\n")
+    return tmp_path
+
+
+def in_project(project: Path, cluster: str, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=project, env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True, timeout=170,
+        check=False,
+    )  # fmt: skip
+
+
+def pytest_there(project: Path, cluster: str) -> subprocess.CompletedProcess[str]:
+    options = ["--killpoint", "experiment.yaml", "--killpoint-point", "user.predicted", "-v"]
+    if not entry_points(group="pytest11", name="killpoint"):  # an installation older than the plugin
+        options = ["-p", "chaos.pytest_plugin", *options]
+    return in_project(project, cluster, sys.executable, "-m", "pytest", *options)
+
+
+def test_a_correct_trainer_passes(cluster: str, project: Path) -> None:
+    done = pytest_there(project, cluster)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "experiment.yaml::killpoint PASSED" in done.stdout
+    assert "2 passed" in done.stdout
+    assert not list((project / ".pytest_cache" / "d" / "killpoint").iterdir())
+
+
+def test_one_with_a_bug_fails_with_a_witness_and_a_line_that_shows_it_again(cluster: str, project: Path) -> None:
+    text = (project / "workload.py").read_text().replace(RIGHT, WRONG)
+    (project / "workload.py").write_text(text.replace("\n\n\ndef loss", "\npasses = 0\n\n\ndef loss"))
+    done = pytest_there(project, cluster)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 1 passed" in done.stdout
+    assert re.search(r"invalid: 5 same trajectory: .*loss", done.stdout)
+    assert "Traceback" not in done.stdout
+    (line,) = re.findall(r"reproduce: killpoint (run .*)", done.stdout)
+    again = in_project(project, cluster, sys.executable, "-m", "chaos.cli", *shlex.split(line), "--json", "--quiet")
+    verdict = json.loads(again.stdout)
+    assert (again.returncode, verdict["verdict"]) == (1, "invalid"), again.stderr
+    assert [each["id"] for each in verdict["invariants"] if each["verdict"] == "invalid"] == [5]
+    assert all(fault["receipt"] and fault["observed"] for fault in verdict["faults"])
+
+
+def test_a_trainer_that_does_not_survive_the_first_kill_is_invalid_at_once(cluster: str, project: Path) -> None:
+    text = (project / "workload.py").read_text().replace("torch.optim.AdamW(model", "Forgetful(model")
+    (project / "workload.py").write_text(text.replace("def loss", FORGETFUL, 1))
+    (project / "experiment.yaml").write_text(
+        'run: {workload: "workload.py:build", config: {lr: 0.01}, ranks: 1, global_batch: 16, microbatches: 2, '
+        "steps: 8, save_every: 3, standbys: 0}\n"
+    )
+    command = ["-m", "chaos.cli", "check", "experiment.yaml", "--json", "--quiet", "--junit", "junit.xml"]
+    done = in_project(project, cluster, sys.executable, *command)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["verdict"]) == (1, "invalid"), done.stderr
+    (failing,) = found["failing"]
+    assert failing["trial"] == "rank0/gate:save.done/1"
+    assert "4 one moment: " in failing["why"]
+    assert Path(shlex.split(failing["reproduce"])[2]).is_file()
+    (suite,) = ElementTree.parse(project / "junit.xml").getroot()
+    assert [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None] == [
+        failing["trial"]
+    ]
