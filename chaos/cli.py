@@ -1,4 +1,4 @@
-"""The command line: `killpoint run | audit | diff | export | points | sweep | lab | version`.
+"""The command line: `killpoint run | audit | diff | export | points | sweep | gallery | lab | version`.
 
 Exit status 0 valid, 1 invalid, 2 could not judge; more in each `--help`. Results go to standard output, all else to
 standard error.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chaos.gallery.cli import command as gallery_command
 from chaos.labs.cli import app as labs
 from chaos.shell import EXIT_UNJUDGED, JsonOption, QuietOption
 from chaos.shell import complain as _complain
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.add_typer(labs)
 _STATUSES = "Exit status: 0 valid, 1 invalid, 2 could not judge."
 app.command("sweep", epilog=f"Example: killpoint sweep --sample 50. {_STATUSES}")(sweep_command)
+app.command("gallery", epilog="Example: killpoint gallery --only 4 --only 20.")(gallery_command)
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(metavar="[EXPERIMENT]", help="experiment file; without it the default one")
 ]

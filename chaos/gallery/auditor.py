@@ -31,7 +31,8 @@ class Auditor:
         self.folder.mkdir(parents=True, exist_ok=True)
         for package in ("chaos", "trainers", "storage"):
             link = self.folder / package
-            if not link.is_symlink():
+            if not link.exists() or not link.samefile(_PACKAGES / package):  # of another checkout, earlier
+                link.unlink(missing_ok=True)
                 link.symlink_to(_PACKAGES / package)
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         return subprocess.Popen(

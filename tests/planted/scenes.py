@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 NO_RESTART = "nothing was killed: no recovery was seen"
+FROM_NOTHING = "every restart began from nothing"
+NONE_IN_FLIGHT = "no save was in flight at any kill"
+NONE_REJECTED = "no candidate was ever rejected"
+NONE_RETIRED = "nothing was ever retired"
 SCALES = {"scaler_scale": 2.0**124, "scaler_growth_interval": 1}  # doubled with each update until it overflows
 
 

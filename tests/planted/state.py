@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from scenes import SCALES, struck
 
-from chaos.gallery.bugs import WORKER, Bug, Case, Replacement
+from chaos.gallery.bugs import TINY, WORKER, Bug, Case, Replacement
 
 
 def after_restore(change):
-    """What was restored passed every check of its own; `change(run, here)` is made after it and before the first step."""
+    """`change(run, here)` comes after the restore, whose own checks have passed, and before the first step."""
 
     def make(train, here):
         def planted(run):
@@ -77,7 +77,7 @@ def with_noise(build, here):
 
 NOISE = (Replacement("trainers.workloads.tiny.build", with_noise, WORKER),)
 FIRST = r"attempt 1, step 4, rank 0: not the twin's "
-SEEDS = {
+SEEDS = {  # each generator as the run itself seeds it when it starts
     "python": (random.seed, r"rng\.python", r"Python's .*generator never advanced"),
     "numpy": (np.random.seed, r"rng\.numpy", r"NumPy's .*generator never advanced"),
     "torch": (torch.manual_seed, r"rng\.torch", r"torch's generator never advanced"),
@@ -104,14 +104,15 @@ BUGS = (
     *(
         Bug(
             3, f"{name}'s generator is seeded anew instead of restored",
-            after_restore(lambda run, here, seed=seed: seed(run.share.rank)),
+            after_restore(lambda run, here, seed=seed: seed(TINY["seed"] * 1_000_003 + run.share.rank + 1)),
             Case((struck(),), also=NOISE), Case((struck(),), {"config": {"dropout": 0.0}}),
             {5: FIRST + f".*{part}"}, unseen, "reference figures B", name,
         )
         for name, (seed, part, unseen) in SEEDS.items()
     ),
     Bug(
-        21, "a checkpoint inside a step comes back without its partial gradients", after_restore(zero_partial_gradients),
+        21, "a checkpoint inside a step comes back without its partial gradients",
+        after_restore(zero_partial_gradients),
         Case(
             (struck(step=3, save=2, microbatches=4),),
             {"microbatches": 4, "save_every_microbatches": 3, "save_every": 100, "steps": 6},
