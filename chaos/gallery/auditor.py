@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.errors import GalleryError
+from chaos.gallery.bugs import ORACLE
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
@@ -43,6 +44,17 @@ class Auditor:
     def begin(self, run: Path) -> subprocess.Popen[str]:
         """Starts judging a run."""
         return self.command("-m", "chaos.cli", "audit", str(run), "--json")
+
+    def asked_oracle(self, run: Path, verdict: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The verdict with the accumulation check's finding beside the invariants. Raises GalleryError."""
+        process = self.command("-m", "chaos.oracle", str(run))
+        out, err = process.communicate()
+        try:
+            finding = {"id": ORACLE, **json.loads(out)}
+        except ValueError:
+            raise GalleryError(f"the accumulation check ended with {process.returncode}: {err[-500:]}") from None
+        overall = "invalid" if finding["verdict"] == "invalid" else verdict["verdict"]
+        return {**verdict, "verdict": overall, "invariants": [*verdict["invariants"], finding]}
 
 
 def verdict_of(auditor: subprocess.Popen[str]) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from chaos.errors import GalleryError
 WORKER: frozenset[str] = frozenset({"rank", "standby"})
 COMMITTER: frozenset[str] = frozenset({"committer"})
 SUPERVISOR: frozenset[str] = frozenset({"supervisor"})
+ORACLE = 0  # stands where an invariant's number does for the accumulation check (`chaos.oracle`)
 EVERYWHERE = WORKER | COMMITTER | SUPERVISOR
 
 
@@ -51,7 +52,8 @@ class Case:
     """One run. run: settings beside `TINY`. also: what happens in it beside the defect, a slow disk for example.
 
     watch: makes what is told each event of the run. after: done to the run's folder before it is judged.
-    rivals: how many supervisors resume the run at once after its own was killed.
+    rivals: how many supervisors resume the run at once after its own was killed. oracle: the accumulation check judges
+    it too, beside the auditor.
     """
 
     faults: tuple[Mapping[str, Any], ...] = ()
@@ -60,6 +62,7 @@ class Case:
     watch: Callable[[], Callable[[Any], None]] | None = None
     after: Callable[[Path], None] | None = None
     rivals: int = 0
+    oracle: bool = False
 
 
 @dataclass(frozen=True)

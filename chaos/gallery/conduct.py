@@ -28,6 +28,7 @@ from chaos.life import Place
 from chaos.run import run_experiment
 from chaos.striker import Striker
 
+_Begun = tuple[Path, subprocess.Popen[str]]
 _CACHE = "XDG_CACHE_HOME"
 
 
@@ -43,18 +44,25 @@ class Conductor:
         done: Callable[[Row], None] = lambda row: None,
     ) -> Iterator[Row]:  # fmt: skip
         """Conducts one bug after another."""
-        waiting: list[tuple[Bug, tuple[subprocess.Popen[str], ...]]] = []
+        waiting: list[tuple[Bug, tuple[_Begun, ...]]] = []
         for bug in bugs.values():
             begun(bug)
-            waiting.append((bug, tuple(self._auditor.begin(self._run(bug, control)) for control in (False, True))))
+            waiting.append((bug, tuple(self._begun(bug, control) for control in (False, True))))
             if len(waiting) > 1:
                 yield self._judged(*waiting.pop(0), done)
         for each in waiting:
             yield self._judged(*each, done)
 
-    def _judged(self, bug: Bug, auditors: tuple[subprocess.Popen[str], ...], done: Callable[[Row], None]) -> Row:
-        planted, control = (verdict_of(auditor) for auditor in auditors)
-        found = row(bug, planted, control)
+    def _begun(self, bug: Bug, control: bool) -> _Begun:
+        folder = self._run(bug, control)
+        return folder, self._auditor.begin(folder)
+
+    def _judged(self, bug: Bug, begun: tuple[_Begun, ...], done: Callable[[Row], None]) -> Row:
+        verdicts = []
+        for case, (folder, auditor) in zip((bug.plant, bug.control), begun, strict=True):
+            verdict = verdict_of(auditor)
+            verdicts.append(self._auditor.asked_oracle(folder, verdict) if case.oracle else verdict)
+        found = row(bug, *verdicts)
         done(found)
         return found
 

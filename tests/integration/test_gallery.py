@@ -14,7 +14,7 @@ from chaos.life import Place
 PLANTED = default_folder()
 
 
-@pytest.mark.parametrize("key", ["1", "5", "22"])
+@pytest.mark.parametrize("key", ["1", "5", "20", "22", "26"])
 def test_it_is_caught_and_named_and_its_control_is_left_alone(key: str, place: Place, tmp_path: Path) -> None:
     bug = load_bugs(PLANTED)[key]
     (row,) = Conductor(PLANTED, tmp_path, place).rows({key: bug})
