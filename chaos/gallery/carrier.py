@@ -96,7 +96,7 @@ def _replace(each: Replacement, here: Here) -> tuple[Any, str, Any]:
 def _owner(target: str) -> tuple[Any, str]:
     """The module or class, and the attribute: `trainers.saver.Saver.save` is `save` of `Saver`."""
     *path, name = target.split(".")
-    classes = sum(part[0].isupper() for part in path)  # modules are lower case here
+    classes = sum(part.lstrip("_")[:1].isupper() for part in path)  # modules are lower case here
     owner: Any = importlib.import_module(".".join(path[: len(path) - classes]))
     for attribute in path[len(path) - classes :]:
         owner = getattr(owner, attribute)
