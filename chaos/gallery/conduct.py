@@ -29,6 +29,7 @@ from chaos.run import run_experiment
 from chaos.striker import Striker
 
 _Begun = tuple[Path, subprocess.Popen[str]]
+_CPUS = 5  # of a run of two ranks and a standby, with Ray Data's tasks
 _CACHE = "XDG_CACHE_HOME"
 
 
@@ -77,6 +78,7 @@ class Conductor:
         planted = Planted(self._bugs, bug.key, control)
         with _caching_in(self._folder / "cache" / name):
             if case.rivals:
+                self._place.enter(_CPUS, True)  # it may be the first run here, and the others join this one's Ray
                 conduct_rivals(planted, file, folder, case.rivals)
             else:
                 self._train(planted, case, file, folder)

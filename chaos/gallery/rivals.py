@@ -14,6 +14,8 @@ from unittest.mock import patch
 
 from chaos.cluster import ray_address
 from chaos.gallery.carrier import Carrier, Planted
+from chaos.runfolder import HISTORY
+from storage.history import read_history
 
 _DEADLINE_S = 120.0
 
@@ -22,6 +24,17 @@ def conduct_rivals(planted: Planted, file: Path, folder: Path, rivals: int) -> N
     """The run until its supervisor is killed, then `rivals` supervisors at once that take it up."""
     _wait([_begin(planted, "run", str(file), str(folder))])
     _wait([_begin(planted, "resume", str(folder)) for _ in range(rivals)])
+    _end_left_over(folder)
+
+
+def _end_left_over(folder: Path) -> None:
+    """Nobody has ended the processes of the supervisor that was killed: they would keep their room."""
+    from trainers.predecessors import end_in_ray
+
+    for path in (folder / HISTORY).glob("supervisor-*.jsonl"):
+        for line in read_history(path).lines:
+            if line.event == "pool":
+                end_in_ray(line.body["namespace"])
 
 
 def _begin(planted: Planted, *arguments: str) -> subprocess.Popen[bytes]:
