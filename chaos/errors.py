@@ -15,6 +15,7 @@ ChaosError
 ├── GateError                a kill that was planned behind a gate did not find it as planned
 │   ├── GateNotHeld          the background work never stood at the gate: the fault did not strike
 │   └── GateNotReleased      the gate was held and nothing struck: the held work stopped waiting
+├── GalleryError             there is no gallery of planted bugs where one was looked for, or it is not well formed
 ├── LabError                 a lab could not be completed
 │   └── CheckpointRefused    a lab's checkpoint is damaged, inconsistent, or belongs to something else
 ├── CheckError               an option of a check that makes no sense
@@ -131,6 +132,10 @@ class RecordingFailed(SweepError):
     def __init__(self, verdict: str, why: str, message: str) -> None:
         super().__init__(message)
         self.verdict, self.why = verdict, why
+
+
+class GalleryError(ChaosError):
+    """The planted bugs were not found where they were looked for, or two of them have one number."""
 
 
 class CheckpointRefused(LabError):

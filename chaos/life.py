@@ -50,6 +50,7 @@ class Place:
         """
         self.interrupts, self.reuse, self._spares, self._more_cpus = interrupts, reuse, spares, more_cpus
         self._stack = ExitStack()
+        self.striker: Callable[..., Striker] = Striker  # makes the kill points of each life
         self._environment: dict[str, str] | None = None
         self._pools: dict[bool, Pool] = {}
 
@@ -161,7 +162,7 @@ class Life:
         from trainers.supervisor import Supervisor  # imports torch
 
         deadline_s = self._experiment.gate_deadline_s
-        striker = Striker(spec.run, spec.folder, faults, self._record, deadline_s)
+        striker = self._place.striker(spec.run, spec.folder, faults, self._record, deadline_s)
         controller = Controller(
             spec.run, spec.folder, faults, deadline_s, log=lambda text: self._notify(Log(text))
         )

@@ -34,7 +34,7 @@ def end_predecessors(spec: TrainingSpec, history: History) -> None:
             elif line.event == "process" and line.body["role"] != "supervisor":
                 _end_here(_process(line), history)
     for namespace in namespaces:
-        _end_in_ray(namespace)
+        end_in_ray(namespace)
 
 
 def _process(line: HistoryLine) -> ProcessId:
@@ -52,7 +52,7 @@ def _end_here(process: ProcessId, history: History) -> None:
         kill_here(process, _KILL_S)
 
 
-def _end_in_ray(namespace: str) -> None:
+def end_in_ray(namespace: str) -> None:
     """What Ray still has of a pool, on whatever node, and the room that it holds."""
     for actor in list_named_actors(all_namespaces=True):
         if actor["namespace"] == namespace:

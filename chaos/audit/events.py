@@ -227,6 +227,14 @@ class Published:
 
 
 @dataclass(frozen=True)
+class FencedOff:
+    """A committer found that its attempt was over. name: of the checkpoint that it did not publish."""
+
+    name: str
+    detail: str
+
+
+@dataclass(frozen=True)
 class Retired:
     names: tuple[str, ...]
     seq: int | None
@@ -267,7 +275,7 @@ _WORKER = {
     "save_due": SaveDue,
     "save_staged": SaveStaged,
 }
-_COMMITTER = {"published": Published, "retired": Retired, "quarantined": Quarantined}
+_COMMITTER = {"published": Published, "retired": Retired, "quarantined": Quarantined, "fenced_off": FencedOff}
 _LAUNCHER = {"spawned": Spawned, "exited": Exited, "released": Released}
 _EVERY = {"opened": Opened, "closed": Closed}
 _Kinds: TypeAlias = Mapping[str, type[Any]]

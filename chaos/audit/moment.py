@@ -18,6 +18,7 @@ from chaos.audit.formats import BEST, RANK_PARTS, TEXT_PARTS, is_shared, part_di
 from chaos.audit.logbook import attempts, publications, unusable
 from chaos.audit.partial import partial_faults, partial_unknown
 from chaos.audit.record import Bests, judge_record, running_best
+from chaos.audit.remembered import changed_since
 from chaos.audit.verified import damages, manifest_of
 from chaos.audit.witnesses import events, restored_by_attempt
 
@@ -44,6 +45,7 @@ def check(evidence: Evidence) -> Finding:
     judge_record(evidence, case)
     case.wrong += differences(evidence)
     case.wrong += progress.faults(evidence)
+    case.wrong += changed_since(evidence)
     return case.finding("nothing was published")
 
 

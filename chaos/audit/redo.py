@@ -90,6 +90,7 @@ def _judge_records(
                         f"the save of {said(moment)} was skipped: rank {rank} of attempt {attempt} trained on "
                         f"to step {greatest} and has no record that it {word}"
                     )
+                    break  # what never fell due was not staged either
 
 
 def _moment(save: SaveDue | SaveStaged) -> Moment:

@@ -11,6 +11,7 @@ from chaos.audit.formats import checkpoint_name, part_digest
 from chaos.audit.logbook import attempts, lineage, retired
 from chaos.audit.recovery_itself import interruptions
 from chaos.audit.redo import restored_step
+from chaos.audit.unseen_restarts import restarts, saves, tails
 from chaos.audit.verified import manifest_of
 from chaos.audit.witnesses import boot, events
 
@@ -28,6 +29,9 @@ def unseen(evidence: Evidence) -> tuple[str, ...]:
         *_state(evidence, manifests),
         *_epochs(evidence),
         *_kills(evidence),
+        *tails(evidence),
+        *restarts(evidence),
+        *saves(evidence),
         *_store(evidence),
     )
 

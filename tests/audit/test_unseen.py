@@ -16,6 +16,13 @@ def unseen(folder: Path) -> str:
 
 
 ALWAYS = "the trajectory was not compared"
+OF_ANY_KILL = (
+    "what a killed process recorded last",
+    "the steps of all candidates had the same number of digits",
+    "no restart began inside a step",
+    "no writer of a fenced attempt came back",
+    "no save fell due while another was in flight",
+)
 
 
 def trained(tmp_path: Path, settings: Settings, edit: Any = lambda kind, thing: None) -> str:
@@ -47,9 +54,10 @@ def test_a_rich_run_leaves_little_unseen(tmp_path: Path) -> None:
     sim.recover(take=0)
     sim.train(12)
     sim.finish()
-    assert unseen(sim.folder).splitlines() == [
-        line for line in unseen(sim.folder).splitlines() if ALWAYS in line
-    ]
+    left = unseen(sim.folder).splitlines()
+    assert [next((words for words in (ALWAYS, *OF_ANY_KILL) if words in line), line) for line in left] == [
+        ALWAYS, *OF_ANY_KILL,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
