@@ -11,7 +11,7 @@ _TEMPORARY = "one checkpoint, whole on disk; its manifest is a temporary file, a
 _UNPUBLISHED = "one checkpoint with its manifest, which is not in the log: a stray"
 _NO_ENTRY = "one entry of the log, which has no place in it: what it says has not happened"
 _ENTRY = "nothing of the entry: it is in the log. What its writer does next has not begun"
-_LEFTOVERS = "shards that the log says are retired: whatever is left of them is removed by the next retirement"
+_LEFTOVERS = "shards that the log says are retired: what is left of them is never chosen, and only takes room"
 
 _OF_GROUP = {
     "step": f"the update and its partial gradients; {_BESIDE}",

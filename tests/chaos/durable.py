@@ -8,7 +8,8 @@ operations of every gap and, without Ray, the lines of Python that they come fro
 
 A *durable operation* is a system call that succeeds on a path below a store and changes it, or makes a change last:
 create, write, sync, link (and rename), unlink, folder. C code is seen as Python code is. What would pass this trace
-unseen, a file mapped for writing or io_uring, is traced as well and fails the check. The passage of a kill point is a
+unseen, a file of a store mapped for writing, or io_uring in a process that does something here, is traced as well and
+fails the check. The passage of a kill point is a
 line that is written to a file of its own, so that the kernel puts it into the same order.
 
 Two operations that follow one another in one thread are *one* operation in these cases, and in no other, because
@@ -48,6 +49,7 @@ _CALLS = {
     "unlink": "unlink unlinkat rmdir",
     "folder": "mkdir mkdirat",
     "unseen": "mmap io_uring_setup io_submit",
+    "thread": "clone clone3",
 }
 _KIND = {call: kind for kind, calls in _CALLS.items() for call in calls.split()}
 _STRACE = ["strace", "-f", "--seccomp-bpf", "-y", "-qq", "-s", "400", "-e", f"trace={','.join(_KIND)}", "-e",
@@ -133,11 +135,15 @@ def parse(lines: Iterable[str], folder: str) -> Trace:
     Raises CannotTrace for what could have changed a store unseen.
     """
     stores = re.compile(rf"{re.escape(folder)}/((?:.+/)?store(?:/.*)?)")
-    trace, origins = Trace(), dict[int, str]()
+    trace, origins, begun_by, rings = Trace(), dict[int, str](), dict[int, int](), dict[int, str]()
     for thread, call, arguments, result, rest in _calls(lines):
         if result.startswith("-") or result == "?":
             continue
         kind = _KIND[call]
+        if kind == "thread":
+            if "CLONE_THREAD" in arguments:
+                begun_by[int(result)] = thread
+            continue
         paths = _paths(call, arguments, rest)
         if call == "write" and paths and paths[0].endswith(f"/{MARKS}"):
             word, _, text = _QUOTED.findall(arguments)[-1].removesuffix("\\n").partition(" ")
@@ -147,7 +153,9 @@ def parse(lines: Iterable[str], folder: str) -> Trace:
                 trace.threads.setdefault(thread, []).append(Passage(thread, word, text))
             continue
         inside = [found[1] for path in paths if (found := stores.fullmatch(path))]
-        if kind == "unseen" and _unseen(call, arguments, inside):
+        if kind == "unseen" and call != "mmap":
+            rings[thread] = call
+        elif kind == "unseen" and inside and "PROT_WRITE" in arguments and "MAP_SHARED" in arguments:
             raise CannotTrace(f"{call}({arguments}) may change a store without another system call")
         changes = kind not in ("create", "unseen") or "O_CREAT" in arguments or "O_TRUNC" in arguments
         if inside and (changes or call not in ("open", "openat", "openat2", "mmap")):
@@ -155,7 +163,18 @@ def parse(lines: Iterable[str], folder: str) -> Trace:
             if path.endswith("store"):
                 kind = "folder"
             trace.threads.setdefault(thread, []).append(Operation(thread, kind, path, origins.pop(thread, "")))
+    active = {_process(thread, begun_by) for thread in trace.threads}
+    for thread, call in rings.items():
+        if _process(thread, begun_by) in active:
+            raise CannotTrace(f"thread {thread} uses {call}: what it submits that way is no system call of its own")
     return trace
+
+
+def _process(thread: int, begun_by: Mapping[int, int]) -> int:
+    """The first thread of the process that the thread belongs to."""
+    while thread in begun_by:
+        thread = begun_by[thread]
+    return thread
 
 
 def _calls(lines: Iterable[str]) -> Iterator[tuple[int, str, str, str, str]]:
@@ -186,12 +205,6 @@ def _paths(call: str, arguments: str, rest: str) -> list[str]:
         return re.findall(r"^<([^>]*)>", rest)  # as the kernel resolved it
     folders, names = _DESCRIPTOR.findall(arguments), _QUOTED.findall(arguments)
     return [name if name.startswith("/") else os.path.join(folders[-1] if folders else "", name) for name in names]
-
-
-def _unseen(call: str, arguments: str, inside: list[str]) -> bool:
-    if call == "mmap":
-        return bool(inside) and "PROT_WRITE" in arguments and "MAP_SHARED" in arguments
-    return True  # what is submitted to the kernel that way is no system call of its own
 
 
 @dataclass

@@ -113,11 +113,17 @@ def test_a_gap_is_named_with_both_sides_and_where_they_come_from() -> None:
 @pytest.mark.parametrize(
     "line",
     ["1 mmap(NULL, 9, PT, MAP_SHARED, 5</r/store/a>, 0) = 0x7f", "1 io_submit(0x1, 1, [{}]) = 1",
-     "1 io_uring_setup(8, {flags=0}) = 7", "no trace"],
+     "1 io_uring_setup(8, {flags=0}) = 7", "no trace",
+     "1 clone3({flags=CLONE_VM|CLONE_THREAD}, 88) = 9\n9 io_uring_setup(8, {flags=0}) = 7"],
 )
 def test_what_the_trace_cannot_see_fails_it(line: str) -> None:
     with pytest.raises(CannotTrace):
-        _parsed(WRITE, line)
+        _parsed(WRITE, *line.splitlines())
+
+
+def test_what_another_process_does_unseen_is_its_own_affair() -> None:
+    other = ["1 clone3({flags=CLONE_VFORK}, 88) = 9", "9 io_uring_setup(8, {flags=0}) = 7"]
+    assert len(_parsed(WRITE, *other).operations) == 1
 
 
 def test_a_program_that_fails_is_no_trace(tmp_path: Path) -> None:
