@@ -22,7 +22,7 @@ from chaos.runfolder import read_recorded
 from chaos.sweep.conduct import Conductor
 from chaos.sweep.outline import Outline
 from chaos.sweep.record import CLEAN, KILLED, undisturbed, with_recovery
-from chaos.sweep.results import Journal, Result
+from chaos.sweep.results import Ending, Journal, Result
 from chaos.sweep.summary import Summary, summarize
 from chaos.sweep.trials import Trial, base
 from trainers.spec import BUILT_IN, code_digest
@@ -161,14 +161,15 @@ class _Check:
 
     def _conducted(self, trial: Trial) -> Result:
         """A user's own workload may keep something in its modules that outlives a run: what fails in processes that
-        served a run before is done again in fresh ones, which are what its reproducer has."""
+        served a run before is done again in fresh ones, which are what its reproducer has.
+        """
         result = self._conductor.conduct(trial)
         own = self._experiment.run.workload not in BUILT_IN
         if not result.good and own and self._place.reuse and not trial.own_supervisor:
             self._note(f"{trial.name} failed in processes that had served other trials: it and all after it ran in "
                        "fresh ones")
             self._afresh()
-            result = self._conductor.conduct(trial)
+            result = _second_opinion(result, self._conductor.conduct(trial))
         if not result.good:
             result = replace(result, reproduce=self._conductor.reproduce_command(trial.name))
         self._pace.add(kind_of(trial.own_supervisor), result.duration_s)
@@ -219,3 +220,11 @@ class _Check:
         self._notes.append(text)
         self._watch.say(text)
 
+
+
+def _second_opinion(first: Result, again: Result) -> Result:
+    """Of a trial that was done again in fresh processes. What was invalid once is not made good by not coming again."""
+    if not again.good or first.ending is not Ending.INVALID:
+        return again
+    return replace(again, ending=Ending.UNKNOWN, why="valid in fresh processes, and before that, in processes that had "
+                   f"served other trials, invalid: {first.why}")  # fmt: skip

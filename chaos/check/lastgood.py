@@ -85,7 +85,7 @@ def write(place: Path, good: LastGood) -> None:
 def source_digests(workload_files: Iterable[str]) -> dict[str, str]:
     """Name → sha256: Killpoint's own sources by their name in it, the workload's by their path."""
     own = {str(p.relative_to(_ROOT)): p for package in _OWN for p in sorted((_ROOT / package).rglob("*.py"))}
-    theirs = {file: Path(file) for file in workload_files}
+    theirs = {file: Path(file) for file in workload_files if not Path(file).is_relative_to(_ROOT)}
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in (own | theirs).items()}
 
 

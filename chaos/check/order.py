@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 
-from chaos.points import CATALOGUE, Role
+from chaos.points import CATALOGUE, Role, is_user_point
 from chaos.sweep.outline import Outline
 from chaos.sweep.trials import Trial, gates, pairs, recoveries, singles
 
@@ -81,7 +81,9 @@ def plan(outline: Outline, points: Sequence[str], changed: Collection[str], seed
 
 
 def every_point_once(outline: Outline) -> list[Trial]:
-    """One passage of each point and role, over the ranks in turn: in a recovery where there is one, else halfway."""
+    """One passage of each point and role, over the ranks in turn: in a recovery where there is one, else such that a
+    checkpoint is there to be restored. A start from nothing hides whatever a restore forgets.
+    """
     of_spot: dict[Spot, list[Trial]] = {}
     for trial in singles(outline):
         of_spot.setdefault(spot_of(trial), []).append(trial)
@@ -89,7 +91,8 @@ def every_point_once(outline: Outline) -> list[Trial]:
     for trial in recoveries(outline):
         again.setdefault(spot_of(trial), []).append(trial)
     of_spot |= again
-    chosen = [_one_of(trials, index) for index, (_spot, trials) in enumerate(sorted(of_spot.items(), key=_catalogue))]
+    ordered = [trials for _spot, trials in sorted(of_spot.items(), key=_catalogue)]
+    chosen = [_one_of(outline, trials, index) for index, trials in enumerate(ordered)]
     return _cheap_first(_in_turn(chosen))
 
 
@@ -99,11 +102,27 @@ def _catalogue(item: tuple[Spot, list[Trial]]) -> tuple[int, str, str]:
     return names.index(point) if point in CATALOGUE else len(names), point, role.value
 
 
-def _one_of(trials: Sequence[Trial], index: int) -> Trial:
-    """Of the rank whose turn it is, the passage halfway: something is published before it, and something left after."""
+def _one_of(outline: Outline, trials: Sequence[Trial], index: int) -> Trial:
+    """Of the rank whose turn it is, the middle one of the passages at which something is published for certain."""
     ranks = sorted({trial.where[1][1] or 0 for trial in trials})
     mine = [trial for trial in trials if (trial.where[1][1] or 0) == ranks[index % len(ranks)]]
-    return mine[len(mine) // 2]
+    telling = [trial for trial in mine if _restores(outline, trial)] or mine
+    return telling[(len(telling) - 1) // 2]
+
+
+def _restores(outline: Outline, trial: Trial) -> bool:
+    """Whether its recovery goes on from a checkpoint in any case.
+
+    Of a user's point nobody knows when it is passed: as if its passages were spread evenly over the steps.
+    """
+    if not trial.predictions:
+        return True
+    point, who = trial.where
+    if not is_user_point(point):
+        return min(trial.predictions[0].restored) > 0
+    hit, hits = trial.faults[-1]["at"]["hit"], outline.clean[who][point]
+    step = (hit - 1) * outline.run.steps // hits + 1
+    return sum(1 for due in outline.due if due < step) > 1  # the last one may not be published yet
 
 
 def _in_turn(trials: Sequence[Trial]) -> list[Trial]:

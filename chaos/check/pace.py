@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from chaos.errors import CheckError
 
 PLAIN, OWN_SUPERVISOR = "plain", "own_supervisor"
-_OWN_FACTOR = 5.0  # a run whose supervisor dies is two commands and a start of all processes: a first guess
+_OWN_FACTOR = 10.0  # a run whose supervisor dies is two commands and a start of all processes: a first guess
 _ROUND_S = 10
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 

@@ -13,7 +13,7 @@ from check_kit import OUTLINE, done
 from rich.console import Console
 from typer.testing import CliRunner
 
-from chaos.check.command import Checked
+from chaos.check.command import Checked, _second_opinion
 from chaos.check.coverage import coverage
 from chaos.check.junit import write_error, write_junit
 from chaos.check.order import Planned, Stage, plan
@@ -73,6 +73,16 @@ def test_a_budget_that_covers_a_part_is_unknown_and_says_which_would_do() -> Non
 )
 def test_invalid_beats_unknown_beats_valid(results: dict[str, Result], verdict: str) -> None:
     assert checked(results).verdict == verdict
+
+
+def test_what_was_invalid_once_is_not_made_good_by_not_coming_again() -> None:
+    good = done(ONCE[0])
+    invalid = replace(good, ending=Ending.INVALID, why="w")
+    assert _second_opinion(invalid, invalid) == invalid
+    assert _second_opinion(replace(good, struck=0), good) == good  # it did not strike, and then it did
+    doubtful = _second_opinion(invalid, good)
+    assert (doubtful.ending, doubtful.good) == (Ending.UNKNOWN, False)
+    assert doubtful.why.endswith("invalid: w")
 
 
 def test_a_later_stage_counts_too() -> None:

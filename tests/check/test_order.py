@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
-from check_kit import OUTLINE, SPOTS, done
+from check_kit import OUTLINE, RUN, SPOTS, done
 
 from chaos.check.coverage import coverage, passages_of
 from chaos.check.order import GROUPS, Stage, every_point_once, group_of, plan, spot_of
@@ -24,11 +25,25 @@ def test_the_ranks_take_turns() -> None:
     assert abs(ranks[0] - ranks[1]) <= 2
 
 
-def test_a_point_of_the_recovery_is_struck_in_a_recovery_and_others_halfway() -> None:
+def test_a_point_of_the_recovery_is_struck_in_a_recovery_and_others_where_a_checkpoint_is_restored() -> None:
     ats = {spot_of(trial): trial.faults[-1]["at"] for trial in every_point_once(OUTLINE)}
     assert ats[Role.RANK, "recover.joined"]["attempt"] == 1  # passed at the start, too, where there is nothing to lose
-    assert (ats[Role.RANK, "step.begin"]["attempt"], ats[Role.RANK, "step.begin"]["hit"]) == (0, 5)
+    assert (ats[Role.RANK, "step.begin"]["attempt"], ats[Role.RANK, "step.begin"]["hit"]) == (0, 8)
     assert ats[Role.RANK, "shard.half"]["hit"] == 2
+    assert ats[Role.RANK, "user.mine"]["hit"] == 15  # step 8 of 9; saves fell due after 3 and 6
+    for trial in every_point_once(OUTLINE):
+        if trial.predictions and not trial.where[0].startswith("user."):
+            assert min(trial.predictions[0].restored) > 0, trial.name
+
+
+def test_where_nothing_is_sure_to_be_restored_the_middle_has_to_do() -> None:
+    rank = (Role.RANK, 0)
+    clean = {rank: {"step.begin": 9, "user.mine": 18}}
+    short = replace(OUTLINE, run=RUN.model_copy(update={"save_every": 9}), clean=clean, recovery={}, detection={})
+    ats = {spot_of(trial): trial.faults[-1]["at"] for trial in every_point_once(short)}
+    assert {spot: at["hit"] for spot, at in ats.items()} == {
+        (Role.RANK, "step.begin"): 5, (Role.RANK, "user.mine"): 9,
+    }  # fmt: skip
 
 
 def test_whoever_is_cut_off_early_has_seen_something_of_every_group() -> None:
@@ -65,7 +80,7 @@ def test_a_choice_of_points_holds_for_every_stage() -> None:
     found = plan(OUTLINE, ("step.begin",), set(GROUPS), 0)
     assert {each.trial.where[0] for each in found} == {"step.begin"}
     (once,) = [each.trial.name for each in found if each.stage is Stage.ONCE]
-    assert once in ("rank0/step.begin/5", "rank1/step.begin/5")
+    assert once in ("rank0/step.begin/8", "rank1/step.begin/8")
 
 
 def test_every_group_of_the_catalogue_has_its_turn() -> None:

@@ -49,10 +49,10 @@ def test_a_trial_with_a_supervisor_of_its_own_is_reckoned_apart() -> None:
     clock = Clock()
     pace = Pace(20.0, {}, clock)
     pace.add(PLAIN, 1.0)
-    clock.now_s += 15.5
+    clock.now_s += 10.5
     assert pace.fits(PLAIN)
-    assert not pace.fits(OWN_SUPERVISOR)  # a guess: five times as long
-    pace.add(OWN_SUPERVISOR, 4.0)
+    assert not pace.fits(OWN_SUPERVISOR)  # a guess: ten times as long
+    pace.add(OWN_SUPERVISOR, 9.0)
     assert pace.fits(OWN_SUPERVISOR)
 
 
