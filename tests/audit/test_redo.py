@@ -59,6 +59,7 @@ def test_skips_of_every_save_leave_room_for_the_redo_that_nothing_explains(tmp_p
     sim.train(9)
     sim.kill(F0)
     sim.recover()
+    sim.skipped = ()
     sim.train(12)
     sim.finish()
     judged(sim.folder, 8, "invalid", "attempt 1 redid 5 steps from step 4, which nothing explains")
