@@ -51,6 +51,20 @@ def test_a_save_that_was_skipped_in_silence(tmp_path: Path, judged: Judge) -> No
            "step 8 was")  # fmt: skip
 
 
+def test_skips_of_every_save_leave_room_for_the_redo_that_nothing_explains(tmp_path: Path, judged: Judge) -> None:
+    """A witness has the first few sentences: each skip is one, whatever it lacks."""
+    sim = Skipping(tmp_path / "run", Settings(faults=[F0]))
+    sim.skipped = (6, 8)
+    sim.start()
+    sim.train(9)
+    sim.kill(F0)
+    sim.recover()
+    sim.skipped = ()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 8, "invalid", "attempt 1 redid 5 steps from step 4, which nothing explains")
+
+
 def test_a_recorded_save_that_never_came(tmp_path: Path, judged: Judge) -> None:
     sim = Skipping(tmp_path / "run", Settings(faults=[F0]))
     sim.skipped, sim.recorded = (6, 8), True
