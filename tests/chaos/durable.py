@@ -9,9 +9,9 @@ operations of every gap and, without Ray, the lines of Python that they come fro
 A *durable operation* is a system call that succeeds on a path below a store and changes it, or makes a change last:
 create, write, sync, link (and rename), unlink, folder. C code is seen as Python code is. What would pass this trace
 unseen, a file of a store mapped for writing, or io_uring in a process that does something here, is traced as well and
-fails the check; but for the ring in which libuv, on which Ray's event loops run, hands over what it polls, which is told
-by its size and flag, and its ring for files is turned off. The passage of a kill point is a
-line that is written to a file of its own, so that the kernel puts it into the same order.
+fails the check. Excepted is the ring in which libuv, which runs Ray's event loops, hands over what it polls: it is told
+by its size and flag, and libuv's ring for files is turned off. The passage of a kill point is a line that is written to
+a file of its own, so that the kernel puts it into the same order.
 
 Two operations that follow one another in one thread are *one* operation in these cases, and in no other, because
 nothing that a recovery could observe differs between them:
