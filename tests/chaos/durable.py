@@ -9,8 +9,9 @@ operations of every gap and, without Ray, the lines of Python that they come fro
 A *durable operation* is a system call that succeeds on a path below a store and changes it, or makes a change last:
 create, write, sync, link (and rename), unlink, folder. C code is seen as Python code is. What would pass this trace
 unseen, a file of a store mapped for writing, or io_uring in a process that does something here, is traced as well and
-fails the check. The passage of a kill point is a
-line that is written to a file of its own, so that the kernel puts it into the same order.
+fails the check. Excepted is the ring in which libuv, which runs Ray's event loops, hands over what it polls: it is told
+by its size and flag, and libuv's ring for files is turned off. The passage of a kill point is a line that is written to
+a file of its own, so that the kernel puts it into the same order.
 
 Two operations that follow one another in one thread are *one* operation in these cases, and in no other, because
 nothing that a recovery could observe differs between them:
@@ -57,6 +58,7 @@ _STRACE = ["strace", "-f", "--seccomp-bpf", "-y", "-qq", "-s", "400", "-e", f"tr
 _LINE = re.compile(r"(\d+) +(.*)")
 _RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)")
 _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+|\?|0x[0-9a-f]+)(.*)", re.DOTALL)
+_POLLS = re.compile(r"256, \{flags=(0|IORING_SETUP_NO_SQARRAY|0x10000\b)")  # uv__platform_loop_init() in libuv 1.49
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _DESCRIPTOR = re.compile(r"\d+<([^>]*)>")
 
@@ -154,7 +156,8 @@ def parse(lines: Iterable[str], folder: str) -> Trace:
             continue
         inside = [found[1] for path in paths if (found := stores.fullmatch(path))]
         if kind == "unseen" and call != "mmap":
-            rings[thread] = call
+            if not _POLLS.match(arguments):
+                rings[thread] = f"{call}({arguments:.60}"
         elif kind == "unseen" and inside and "PROT_WRITE" in arguments and "MAP_SHARED" in arguments:
             raise CannotTrace(f"{call}({arguments}) may change a store without another system call")
         changes = kind not in ("create", "unseen") or "O_CREAT" in arguments or "O_TRUNC" in arguments
@@ -166,7 +169,7 @@ def parse(lines: Iterable[str], folder: str) -> Trace:
     active = {_process(thread, begun_by) for thread in trace.threads}
     for thread, call in rings.items():
         if _process(thread, begun_by) in active:
-            raise CannotTrace(f"thread {thread} uses {call}: what it submits that way is no system call of its own")
+            raise CannotTrace(f"thread {thread}: {call}…: what it submits that way is no system call of its own")
     return trace
 
 
@@ -255,7 +258,7 @@ def missing(trace: Trace) -> list[Missing]:
 def traced(command: list[str], folder: Path, deadline_s: float, environment: Mapping[str, str] = os.environ) -> Trace:
     """Runs the command under strace and looks at `folder`. Raises CannotTrace if that fails, or the command does."""
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**environment, MARKS_ENV: str(folder / MARKS), "OMP_NUM_THREADS": "1"}
+    environment = {**environment, MARKS_ENV: str(folder / MARKS), "OMP_NUM_THREADS": "1", "UV_USE_IO_URING": "0"}
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "strace.out"
         try:
