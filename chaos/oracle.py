@@ -89,7 +89,7 @@ def _as_one_batch(workload: str, config: Any, begun: dict[str, Any], named: dict
     loss = built.loss(model, batch).double().mean()
     loss.backward()  # type: ignore[no-untyped-call]
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    return Update(float(loss), math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients)))
+    return Update(float(loss.detach()), math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients)))
 
 
 def _coupled(model: nn.Module) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,14 @@ from chaos.life import Place
 PLANTED = default_folder()
 
 
-@pytest.mark.parametrize("key", ["1", "5", "20", "22", "26"])
+@pytest.mark.parametrize("key", ["1", "20", "22"])
 def test_it_is_caught_and_named_and_its_control_is_left_alone(key: str, place: Place, tmp_path: Path) -> None:
     bug = load_bugs(PLANTED)[key]
     (row,) = Conductor(PLANTED, tmp_path, place).rows({key: bug})
     assert row.good, row.why
     told = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_relative_to(tmp_path / "auditor")]
-    names = (bug.title, "planted", "gallery", *(each.make.__name__ for each in bug.defect), *bug.seen_in.split())
+    trackers = re.findall(r"\S+#\d+", bug.seen_in)
+    names = (bug.title, "planted", "gallery", *(each.make.__name__ for each in bug.defect), *trackers)
     for path in told:
         text = path.read_bytes()
         assert not [name for name in names if len(name) > 4 and name.encode() in text], path
