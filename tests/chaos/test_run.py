@@ -188,7 +188,7 @@ def test_an_interrupt_cleans_up_and_is_unknown(
 
 def test_passages_of_a_clean_run_are_recorded(experiment: Experiment, tmp_path: Path) -> None:
     fakes.install()
-    run_experiment(experiment, tmp_path / "run", record_passages=True)
+    run_experiment(experiment.without_faults(), tmp_path / "run", record_passages=True)
     assert events(tmp_path / "run")[1]["faults"] == []
     assert recorded_passages(tmp_path / "run") == (PassageCount("recover.formed", 0, "supervisor", None, 1),)
 

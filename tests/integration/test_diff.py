@@ -73,7 +73,9 @@ def altered(folder: Path) -> None:
 
 def test_a_restored_checkpoint_that_was_altered_is_named(run: Any, cluster: str) -> None:
     clean: Outcome = run(name="clean", **SMALL)
-    stopped: Outcome = run(kill("optimizer.before", 5, rank=1), name="stopped", max_attempts=1, **SMALL)
+    death = kill("microbatch.forward", 9, rank=1)  # in step 5, once the checkpoint of step 3 is published
+    death["gate"] = {"role": "rank", "rank": 1, "point": "save.done", "hit": 1}
+    stopped: Outcome = run(death, name="stopped", max_attempts=1, **SMALL)
     assert "gave up" in str(stopped.failure)
     altered(stopped.folder)
     command = [sys.executable, "-m", "chaos.cli", "run", "--resume", str(stopped.folder), "--quiet", "--json"]
