@@ -37,6 +37,7 @@ def render_soak(soaked: Soaked) -> RenderableType:
     for name in ("processes", "handles", "shared"):
         before, after = getattr(soaked.before, name), getattr(soaked.after, name)
         table.add_row(_LEFT[name], f"{before} before, {after} after")
+    table.add_row("", f"{soaked.handles_a_run:.2f} more file handles a run in the second half")
     size = f"{soaked.before.memory_bytes >> 20} MiB before, {soaked.after.memory_bytes >> 20} MiB after"
     table.add_row("memory", f"{size}; {soaked.growth_bytes_a_run / 1024:.1f} KiB more a run in the second half")
     summary = soaked.swept.summary
