@@ -56,7 +56,8 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Soaked:
-    """A soak. before and after: with nothing running. growth_bytes_a_run, handles_a_run: of this process, over the second half.
+    """A soak. before and after: with nothing running. growth_bytes_a_run, handles_a_run: of this process, over the
+    second half.
 
     Ray keeps a few handles of a process that was once connected, so those are judged by their growth.
     """
