@@ -34,10 +34,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def in_project(project: Path, cluster: str, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, cwd=project, env={**os.environ, "RAY_ADDRESS": cluster, "CI": "true"}, capture_output=True, text=True, timeout=170,
-        check=False,
-    )  # fmt: skip
+    environ = {**os.environ, "RAY_ADDRESS": cluster, "CI": "true"}
+    return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=170, check=False)
 
 
 def pytest_there(project: Path, cluster: str) -> subprocess.CompletedProcess[str]:
