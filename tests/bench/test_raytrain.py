@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,14 +59,12 @@ def test_ranks_that_restored_different_steps_are_refused() -> None:
 
 
 def test_a_strike_leaves_its_mark_and_comes_once(tmp_path: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        marks = Marks(tmp_path)
-        marks.note("step", rank=1, attempt=0, step=3)
-        marks.strike(0, rank=1)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    code = "m = Marks(Path()); m.note('step', rank=1, attempt=0, step=3); m.strike(0, rank=1)"
+    child = subprocess.Popen([sys.executable, "-c", f"from raytrain_marks import *; {code}"], cwd=tmp_path,
+                             env={"PYTHONPATH": str(Path(__file__).parent)})  # fmt: skip
+    assert child.wait() == -signal.SIGKILL
     assert strikes(tmp_path) == 1
-    with (tmp_path / f"{child}.jsonl").open("a") as file:
+    with (tmp_path / f"{child.pid}.jsonl").open("a") as file:
         file.write('{"what": "st')  # cut short
     assert [each["what"] for each in read_marks(tmp_path)] == ["step", "struck"]
     with pytest.raises(FileExistsError):
