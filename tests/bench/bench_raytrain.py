@@ -140,12 +140,13 @@ def variables(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def plain_ray() -> Iterator[None]:
+def plain_ray(interrupts: Interrupts) -> Iterator[None]:
     """Ray as anybody starts it. Its workers know of no fork server; this project's own are told of one."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     silence_worker_deaths()
     ray.init(address="local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    interrupts.install()  # Ray put a handler of its own in their place, which ends the process at once
     try:
         with ForkServer() as server, variables({FORKSERVER_ENV: str(server.path)}):
             yield
@@ -194,8 +195,9 @@ def main() -> int:
     job = job_of(options.workload, options.kills_a_run, options.save_every, between)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        place = stack.enter_context(Place(stack.enter_context(Interrupts())))  # from here on, stdout is stderr
-        stack.enter_context(plain_ray())
+        interrupts = stack.enter_context(Interrupts())
+        place = stack.enter_context(Place(interrupts))  # from here on, what is printed goes to standard error
+        stack.enter_context(plain_ray(interrupts))
         progress = stack.enter_context(Progress(console=Console(stderr=True)))
         result = measure(job, options.runs, folder, place, progress)
     if options.json:
