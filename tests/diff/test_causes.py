@@ -1,4 +1,4 @@
-"""Each rule of the diagnosis by itself: one part or field is made another one, and the cause is named from its shape."""
+"""Each rule of the diagnosis by itself: one part or field is another, and the cause is named from its shape."""
 
 from __future__ import annotations
 
