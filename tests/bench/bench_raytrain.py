@@ -1,6 +1,6 @@
 """The same job, the same kills, beside Ray Train: seconds from a kill to the first new optimizer step.
 
-python tests/bench/bench_raytrain.py [--workload bytelm|tiny] [--runs 5] [--kills-a-run 2] [--json]
+python tests/bench/bench_raytrain.py [--workload bytelm|tiny] [--runs 2] [--kills-a-run 5] [--json]
 
 Four ways to train it, in turn, run after run, on one Ray of this command's own: `ray.train.torch.TorchTrainer` with its
 defaults; the same with the settings that make it faster; this project with a warm standby; this project with no standby
@@ -13,6 +13,8 @@ The job is the same to the bit: both trainers' twins have to end in the same sta
 What differs is the trainer's own: Ray Train reads its rows in the training process (`raytrain_job.py` says why), this
 project through Ray Data; this project syncs and reads back what it saves, and digests and records every step. Ray is as
 `ray.init` starts it: Ray Train's workers are started as they are anywhere, none is forked.
+
+Exit status: 0 the aim was met, 1 it was not, 2 not measured to the end (what was measured is printed).
 """
 
 from __future__ import annotations
@@ -154,28 +156,44 @@ def plain_ray(interrupts: Interrupts) -> Iterator[None]:
         ray.shutdown()
 
 
-def measure(job: Job, runs: int, folder: Path, place: Place, progress: Progress) -> dict[str, Any]:
-    """All rows, run after run in turn, and the twins."""
-    peers = [Row("Ray Train", DEFAULTS), Row("Ray Train, tuned", TUNED)]
-    own = [Row("this project, warm standby", _text(WARM)), Row("this project, cold", _text(COLD))]
-    task = progress.add_task("Ray Train's twin", total=4 * runs + 1)
-    _, peers_twin = under_ray_train(replace(job, kills=()), folder / "twin", TUNED)
-    own_twin: Parts = {}
-    for number in range(runs):
-        for row, settings in zip(peers, ({}, TUNED), strict=True):
-            progress.update(task, advance=1, description=f"{row.name}, run {number + 1} of {runs}")
-            found, parts = under_ray_train(job, folder / f"{number} {row.name}", settings)
-            row.add(found, compared(parts, peers_twin))
-        for row, settings in zip(own, (WARM, COLD), strict=True):
-            progress.update(task, advance=1, description=f"{row.name}, run {number + 1} of {runs}")
-            where = folder / f"{number} {row.name}"
-            where.mkdir()
-            found, run = under_killpoint(job, where, settings, place)
-            own_twin = last_parts(run / "twin")
-            row.add(found, compared(last_parts(run), own_twin))
-    progress.update(task, advance=1, description="done")
-    facts = {"ray": ray.__version__, "threads_per_rank": threads(), "processors": os.cpu_count(), "runs_a_row": runs}
-    return summary([*peers, *own], {**asdict(job), **facts}, compared(peers_twin, own_twin))
+class Measured:
+    """The rows, filled run after run in turn; what there is can be summed up at any time."""
+
+    def __init__(self, job: Job, folder: Path, place: Place) -> None:
+        self._job, self._folder, self._place = job, folder, place
+        self._peers_twin: Parts = {}
+        self._own_twin: Parts = {}
+        self.peers = [Row("Ray Train", DEFAULTS), Row("Ray Train, tuned", TUNED)]
+        self.own = [Row("this project, warm standby", _text(WARM)), Row("this project, cold", _text(COLD))]
+
+    def run(self, runs: int, progress: Progress) -> None:
+        """Raises Failed, KeyboardInterrupt."""
+        task = progress.add_task("Ray Train's twin", total=4 * runs + 1)
+        _, self._peers_twin = under_ray_train(replace(self._job, kills=()), self._folder / "twin", TUNED)
+        for number in range(runs):
+            for row, settings in zip(self.peers, ({}, TUNED), strict=True):
+                progress.update(task, advance=1, description=f"{row.name}, run {number + 1} of {runs}")
+                found, parts = under_ray_train(self._job, self._folder / f"{number} {row.name}", settings)
+                row.add(found, compared(parts, self._peers_twin))
+            for row, settings in zip(self.own, (WARM, COLD), strict=True):
+                progress.update(task, advance=1, description=f"{row.name}, run {number + 1} of {runs}")
+                self._own_run(row, settings, self._folder / f"{number} {row.name}")
+        progress.update(task, advance=1, description="done")
+
+    def _own_run(self, row: Row, settings: Mapping[str, Any], folder: Path) -> None:
+        folder.mkdir()
+        found, run = under_killpoint(self._job, folder, settings, self._place)
+        self._own_twin = last_parts(run / "twin")
+        row.add(found, compared(last_parts(run), self._own_twin))
+
+    def summary(self, unfinished: str | None) -> dict[str, Any] | None:
+        """None while there is a row without a kill. unfinished: why it was not measured to the end."""
+        rows = [*self.peers, *self.own]
+        if not all(row.recoveries for row in rows):
+            return None
+        facts = {"ray": ray.__version__, "threads_per_rank": threads(), "processors": os.cpu_count()}
+        job = {**asdict(self._job), **facts}
+        return summary(rows, job, compared(self._peers_twin, self._own_twin), unfinished)
 
 
 def _text(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -185,26 +203,34 @@ def _text(settings: Mapping[str, Any]) -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--workload", choices=sorted(BETWEEN), default="bytelm")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--kills-a-run", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--kills-a-run", type=int, default=5)
     parser.add_argument("--save-every", type=int, default=20)
     parser.add_argument("--steps-between", type=int, help=f"updates between kills; {BETWEEN}")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     between = options.steps_between or BETWEEN[options.workload]
     job = job_of(options.workload, options.kills_a_run, options.save_every, between)
+    unfinished = None
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         interrupts = stack.enter_context(Interrupts())
         place = stack.enter_context(Place(interrupts))  # from here on, what is printed goes to standard error
         stack.enter_context(plain_ray(interrupts))
-        progress = stack.enter_context(Progress(console=Console(stderr=True)))
-        result = measure(job, options.runs, folder, place, progress)
+        measured = Measured(job, folder, place)
+        try:
+            measured.run(options.runs, stack.enter_context(Progress(console=Console(stderr=True))))
+        except (Failed, KeyboardInterrupt) as error:
+            unfinished = f"{type(error).__name__} {error}"
+        result = measured.summary(unfinished)
+    if result is None:
+        print(f"nothing to compare: {unfinished}", file=sys.stderr)
+        return 2
     if options.json:
         print(json.dumps(result))
     else:
         print_results(render(result))
-    return 0 if result["aim_met"] else 1
+    return 2 if unfinished else int(not result["aim_met"])
 
 
 if __name__ == "__main__":

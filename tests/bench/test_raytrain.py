@@ -129,3 +129,7 @@ def test_the_aim_is_judged_against_ray_train_with_its_defaults(warm_s: float, me
     assert "10 to 20" in text
     assert "Ray Train, tuned: differs in model" in text
     assert f"{8.0 / warm_s:.1f} times faster" in text
+    cut = summary(rows, {}, "equal", "KeyboardInterrupt")
+    assert not cut["aim_met"]
+    console.print(render(cut))
+    assert "not measured to the end: KeyboardInterrupt" in console.file.getvalue()  # type: ignore[attr-defined]
