@@ -19,7 +19,7 @@ from storage.digests import bulk_digest
 from storage.history import History
 from storage.ledger import LedgerRows
 from trainers.accumulation import Partial, SaveSchedule
-from trainers.errors import NonFinite, WorkloadError
+from trainers.errors import Interrupted, NonFinite, WorkloadError
 from trainers.events import NonFiniteFound, What
 from trainers.fingerprint import Views, step_fingerprint
 from trainers.pipeline import Pipeline
@@ -80,6 +80,7 @@ class RankRun:
     history: History
     at: Callable[[str], None]
     on_step: Callable[[int, float], None]
+    noticed: Callable[[], bool] = lambda: False  # whether this process is to go: see `notice.py`
     precision: Precision = "fp32"
     non_finite: Policy = "stop"
     on_non_finite: Callable[[NonFiniteFound], None] = lambda found: None
@@ -118,7 +119,8 @@ def train(run: RankRun) -> None:
         run.at("step.begin")
         loss_sum = accumulate(run, step, consumed, partial if step == first else None)
         run.at("reduce.before")
-        loss = run.reducer.reduce(loss_sum) / run.share.global_batch
+        total, leaving = run.reducer.reduce(loss_sum, run.noticed())
+        loss = total / run.share.global_batch
         run.at("reduce.after")
         scale = scale_of(run.workload)
         asked = time.perf_counter()
@@ -140,8 +142,12 @@ def train(run: RankRun) -> None:
         run.at("step.end")
         if step == first and run.attempt > 0:
             run.at("recover.first_step")
-        if run.schedule.due(run.progress.step):
+        if leaving:
+            run.history.record("noticed", run.attempt, rank=run.share.rank, step=run.progress.step, own=run.noticed())
+        if leaving or run.schedule.due(run.progress.step):
             run.saver.save(run.workload, run.progress, *consumed.take(run.progress.step))
+        if leaving and run.noticed():
+            leave_behind(run)
     run.saver.wait()
 
 
@@ -173,6 +179,16 @@ def accumulate(run: RankRun, step: int, consumed: Consumed, partial: Partial | N
             so_far = Partial.now(run.workload, run.share, step, done, loss_sum, consumed.sample_ids)
             run.saver.save(run.workload, run.progress, *consumed.take(step, done), so_far)
     return loss_sum
+
+
+def leave_behind(run: RankRun) -> None:
+    """This process has to go, and goes once all it has trained is published. The others wait for it in the next step.
+
+    Raises Interrupted, and what the save raises.
+    """
+    run.saver.wait()
+    run.history.record("leaving", run.attempt, rank=run.share.rank, step=run.progress.step)
+    raise Interrupted(f"a SIGTERM gave notice; step {run.progress.step} is published")
 
 
 def to_device(batch: Microbatch, device: torch.device) -> Batch:

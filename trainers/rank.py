@@ -23,6 +23,7 @@ from trainers.events import NonFiniteFound
 from trainers.fingerprint import step_fingerprint
 from trainers.loaded import Loaded, load, wrong_parts
 from trainers.loop import RankRun, train
+from trainers.notice import NoNotice, Notice
 from trainers.parts import REPLICATED
 from trainers.pipeline import Pipeline
 from trainers.points import KillPoints
@@ -41,8 +42,9 @@ _ABANDON_S = 1.0
 class Rank:
     """The torch side of a worker process. Methods run one after another, but `interrupt` may come at any time."""
 
-    def __init__(self, spec: TrainingSpec, history: History, points: KillPoints) -> None:
+    def __init__(self, spec: TrainingSpec, history: History, points: KillPoints, notice: Notice | None = None) -> None:
         self._spec, self._history, self._points = spec, history, points
+        self._notice: Notice = notice or NoNotice()
         self._objects = LocalObjects(spec.folder / "store")
         self.device = settle(spec)
         self.ticks, self.phase, self.step = 0, "idle", 0
@@ -72,7 +74,8 @@ class Rank:
         self._points("standby.warm")
 
     def rest(self) -> bool:
-        """Whether nothing of what this rank has started goes on: neither its input nor a save."""
+        """Whether nothing of what this rank has started goes on: neither its input nor a save. It is idle from now."""
+        self._notice.heeded = False
         saver, last = self._saver, self._ending
         return (saver is None or saver.abandon(_ABANDON_S)) and (last is None or last.ended(_ABANDON_S))
 
@@ -85,7 +88,7 @@ class Rank:
         """Takes a place: joins the group, then loads and verifies the candidate. Raises Interrupted."""
         self._leave()
         self._stop.clear()
-        self._assignment = assignment
+        self._assignment, self._notice.heeded = assignment, True
         self._history.witness(assignment.clock)
         self._points.enter(assignment.attempt, "rank", assignment.rank, self._history)
         self._start_pipeline(*(candidate.moment if candidate else (0, 0)))
@@ -132,7 +135,16 @@ class Rank:
                 )
 
     def train(self, clock: int, report: Callable[[SaveReport], None]) -> Outcome:
-        """Restores what was loaded, digests it live, trains to the last step. The group is left in any case."""
+        """Restores what was loaded, digests it live, trains to the last step. The group is left in any case.
+
+        Does not return if a SIGTERM gave notice: nothing of this attempt is left to do, and the process has to go.
+        """
+        outcome = self._train(clock, report)
+        if self._notice.arrived():
+            self._notice.leave()
+        return outcome
+
+    def _train(self, clock: int, report: Callable[[SaveReport], None]) -> Outcome:
         assignment = self._here()
         self._history.witness(clock)
         self._saver = None
@@ -194,8 +206,8 @@ class Rank:
             attempt=assignment.attempt, share=self._share(assignment.rank), steps=spec.steps,
             save_every=spec.save_every, save_every_microbatches=spec.save_every_microbatches, device=self.device,
             workload=workload, progress=progress, pipeline=self._pipeline, reducer=gradients, saver=saver,
-            history=self._history, at=self._at, on_step=self._on_step, partial=partial, precision=spec.precision,
-            non_finite=spec.non_finite, on_non_finite=self._findings.append,
+            history=self._history, at=self._at, on_step=self._on_step, noticed=self._notice.arrived, partial=partial,
+            precision=spec.precision, non_finite=spec.non_finite, on_non_finite=self._findings.append,
         )
 
     @property
