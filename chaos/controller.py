@@ -18,7 +18,8 @@ from chaos.faults import Fault, FaultKind
 from chaos.gates import release_gate, wait_held
 from chaos.points import Role
 from chaos.receipts import read_receipt, receipt_for, write_receipt
-from chaos.striker import SIGNALS, release_struck_gates
+from chaos.striker import release_struck_gates
+from chaos.strikes import SIGNALS
 from storage.errors import StorageError
 from storage.history import Head, read_history
 from storage.process import ProcessId, current_process, is_alive, start_ticks

@@ -178,6 +178,7 @@ class StepDone:
     """step: number of updates done after it. lr: of each parameter group. Floats as float.hex().
 
     state: a short digest of each part of the state after the update; ids: a digest of the consumed sample ids.
+    train_s: what it took, without waiting for its input.
     """
 
     rank: int
@@ -189,6 +190,7 @@ class StepDone:
     samples_seen: int
     ids: str
     skipped: bool
+    train_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,31 @@ class SaveStaged:
     rank: int
     step: int
     microbatch: int = 0
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """A rank learned, in the reduction of the update before step, that one of the group has to go. own: it itself."""
+
+    rank: int
+    step: int
+    own: bool
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A rank that has to go saw its save of step published, and ends."""
+
+    rank: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """By the kill points: the last of the fault's passages is done."""
+
+    fault: str
+    passages: int
 
 
 @dataclass(frozen=True)
@@ -274,6 +301,9 @@ _WORKER = {
     "non_finite": NonFinite,
     "save_due": SaveDue,
     "save_staged": SaveStaged,
+    "noticed": Noticed,
+    "leaving": Leaving,
+    "slowed": Slowed,
 }
 _COMMITTER = {"published": Published, "retired": Retired, "quarantined": Quarantined, "fenced_off": FencedOff}
 _LAUNCHER = {"spawned": Spawned, "exited": Exited, "released": Released}

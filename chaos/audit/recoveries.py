@@ -128,9 +128,9 @@ def _strike(
             if event.file == detection.file and event.attempt == detection.attempt and event.n >= detection.n
         }
     struck: list[Receipt] = [
-        r for r in evidence.history.receipts if identity(r) in gone and r.attempt < attempt
+        r for r in evidence.history.receipts if r.lethal and identity(r) in gone and r.attempt < attempt
     ]
-    struck = struck or [r for r in evidence.history.receipts if identity(r) in gone]
+    struck = struck or [r for r in evidence.history.receipts if r.lethal and identity(r) in gone]
     return min(((r.boot, r.t_ns) for r in struck), key=lambda at: at[1], default=None)
 
 

@@ -112,7 +112,7 @@ def _epochs(evidence: Evidence) -> Iterator[str]:
 
 def _kills(evidence: Evidence) -> Iterator[str]:
     begun, receipts = evidence.begun, evidence.history.receipts
-    kills = [receipt for receipt in receipts if receipt.kind != "damage"]
+    kills = [receipt for receipt in receipts if receipt.lethal]
     restarts = [number for number in attempts(evidence.store.log.entries) if number > 0]
     if restarts and not receipts:
         yield "no planned fault struck: the recoveries here answer failures that nobody planned"

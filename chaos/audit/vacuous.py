@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator
 
 from chaos.audit.deaths import explained, mismatch, observe, orphaning, receipts_of, unexplained
+from chaos.audit.disturbances import unasked
 from chaos.audit.events import Closed, ExitConfirmed, Exited, Finished, GaveUp, ProcessNamed, Resumed, Spawned
 from chaos.audit.evidence import Evidence, HistoryFile
 from chaos.audit.facts import Fault, Head
@@ -36,8 +37,10 @@ def check(evidence: Evidence) -> Finding:
         if wrong := mismatch(evidence, fault, receipts[0]):
             case.unsure.append(f"fault {fault} {wrong}")
         elif observe(evidence, receipts[0]) is None:
-            pid = receipts[0].target.pid
-            case.unsure.append(f"fault {fault} has a receipt, but nobody saw process {pid} end as it says")
+            seen = "nothing that was recorded shows it"
+            if receipts[0].lethal:
+                seen = f"nobody saw process {receipts[0].target.pid} end as it says"
+            case.unsure.append(f"fault {fault} has a receipt, but {seen}")
     planned = {fault.id for fault in evidence.faults}
     for receipt in evidence.history.receipts:
         if evidence.begun is not None and receipt.fault not in planned:
@@ -45,6 +48,7 @@ def check(evidence: Evidence) -> Finding:
     case.wrong += contradictions(evidence)
     case.unsure += unexplained(evidence)
     case.unsure += unaccounted(evidence)
+    case.unsure += unasked(evidence)
     return case.finding("no fault was planned")
 
 
