@@ -108,10 +108,10 @@ def _of_kind(fault: FaultSettings, run: RunSettings, loc: Loc) -> Iterator[Findi
             "while nothing trains"
         )
         yield Finding((*loc, "at", "role"), what)
-    if fault.kind in ("sigterm", "slow") and fault.at.role != Role.RANK:
+    if fault.kind in ("sigterm", "slow") and fault.at.role != "rank":
         what = f"{fault.at.role}: {_OF_RANKS[fault.kind]}"
         yield Finding((*loc, "at", "role"), what)
-    if fault.kind == "outage" and fault.at.role not in (Role.RANK, Role.COMMITTER, Role.SUPERVISOR):
+    if fault.kind == "outage" and fault.at.role not in ("rank", "committer", "supervisor"):
         what = f"{fault.at.role}: uses no store; ranks, the committer and the supervisor do"
         yield Finding((*loc, "at", "role"), what)
     if fault.gate is not None and fault.kind in _HARMLESS:

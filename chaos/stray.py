@@ -1,8 +1,8 @@
 """A stray checkpoint: manifest and files of another run, put into the store between a death and the restart.
 
-Manifest, files and digests are in order and fit each other; the run that they name is another one, and their name makes
-them the newest of the attempt that died. They are in no log, so nothing may choose them (invariant 2); the verdict lists
-them among the strays.
+Manifest, files and digests are in order and fit each other; the run that they name is another one, and their name
+makes them the newest of the attempt that died. They are in no log, so nothing may choose them (invariant 2); the
+verdict lists them among the strays.
 """
 
 from __future__ import annotations

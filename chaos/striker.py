@@ -18,10 +18,12 @@ from chaos.damage import Wound, inflict, prepare
 from chaos.faults import Fault, FaultKind, Passage, Slow
 from chaos.gates import hold_gate, release_gate, wait_held
 from chaos.hook import set_current
+from chaos.outage import FlakyObjects, Weather
 from chaos.points import Role
 from chaos.receipts import has_receipt, receipt_for, write_receipt
 from chaos.stray import place, prepare_stray
 from chaos.strikes import strike
+from storage.objects import Objects
 from storage.process import current_process
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class Striker:
     Disarmed (no fault for this process in this attempt, nothing recorded) a call costs one attribute look-up.
     """
 
-    __slots__ = ("_armed", "_plan")
+    __slots__ = ("_armed", "_plan", "_weather")
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class Striker:
     ) -> None:
         self._plan = _Plan(run, folder, faults, record, gate_deadline_s)
         self._armed: _Armed | None = None
+        self._weather = Weather()
 
     def __getstate__(self) -> _Plan:
         return self._plan
@@ -73,12 +76,13 @@ class Striker:
     def __setstate__(self, plan: tuple[object, ...]) -> None:
         self._plan = _Plan(*plan)  # type: ignore[arg-type]
         self._armed = None
+        self._weather = Weather()
 
     def enter(self, attempt: int, role: str, rank: int | None, history: History | None) -> None:
         """This process works for `attempt` from now on: counts from zero and arms what is planned for it."""
         watches = _watches(self._plan, attempt, Role(role), rank)
         if watches or self._plan.record:
-            self._armed = _Armed(self._plan, attempt, Role(role), rank, history, watches)
+            self._armed = _Armed(self._plan, attempt, Role(role), rank, history, watches, self._weather)
         else:
             self._armed = None
         set_current(self)
@@ -107,6 +111,11 @@ class Striker:
                 armed.passed(point)
 
         return reached
+
+    def store(self, objects: Objects) -> Objects:
+        """The store, which fails for as long as an outage says; none was planned: the store itself."""
+        planned = any(fault.outage is not None for fault in self._plan.faults)
+        return FlakyObjects(objects, self._weather) if planned else objects
 
     def flush(self) -> None:
         """Writes the passages counted since `enter`, if they are recorded, to the history."""
@@ -173,7 +182,9 @@ class _Armed:
         rank: int | None,
         history: History | None,
         watches: Mapping[str, tuple[_Watch, ...]],
+        weather: Weather,
     ) -> None:
+        self._weather = weather
         self._plan, self._attempt, self._role, self._rank = plan, attempt, role, rank
         self._history, self._watches = history, watches
         self._hits: dict[str, int] = {}
@@ -238,8 +249,10 @@ class _Armed:
             return
         if harm is not None:
             harm.inflict()
-        elif fault.kind is FaultKind.SLOW:
+        elif fault.slow is not None:
             self._slowing.add(fault.id)
+        elif fault.outage is not None:
+            self._weather.turn(fault.outage)
         else:
             strike(fault, passage)
             release_gate(self._plan.folder, fault.id)  # after a notice this process lives on, and its saves have to

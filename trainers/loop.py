@@ -80,13 +80,13 @@ class RankRun:
     history: History
     at: Callable[[str], None]
     on_step: Callable[[int, float], None]
-    noticed: Callable[[], bool] = lambda: False  # whether this process is to go: see `notice.py`
     precision: Precision = "fp32"
     non_finite: Policy = "stop"
     on_non_finite: Callable[[NonFiniteFound], None] = lambda found: None
     save_every_microbatches: int | None = None
     partial: Partial | None = None  # of the step that the restored checkpoint lies in
     views: Views = field(default_factory=Views)
+    noticed: Callable[[], bool] = lambda: False  # whether this process has to go: `notice.py`
 
     @cached_property
     def schedule(self) -> SaveSchedule:

@@ -15,6 +15,7 @@ from storage.errors import Damaged, Unavailable
 from storage.history import History
 from storage.manifest import Manifest, decode
 from storage.objects import LocalObjects
+from storage.retrying import Retrying
 from trainers import reducer
 from trainers.accumulation import partial_bytes, restore_partial
 from trainers.best import BestModel
@@ -45,7 +46,8 @@ class Rank:
     def __init__(self, spec: TrainingSpec, history: History, points: KillPoints, notice: Notice | None = None) -> None:
         self._spec, self._history, self._points = spec, history, points
         self._notice: Notice = notice or NoNotice()
-        self._objects = LocalObjects(spec.folder / "store")
+        store = points.store(LocalObjects(spec.folder / "store"))
+        self._objects = Retrying(store, spec.unavailable_deadline_s, self._store_failed)
         self.device = settle(spec)
         self.ticks, self.phase, self.step = 0, "idle", 0
         self.loss: float | None = None
@@ -229,6 +231,11 @@ class Rank:
         if self._stop.is_set():
             raise Interrupted(f"the supervisor ended the attempt at {point}")
         self._points(point)
+
+    def _store_failed(self, error: Unavailable) -> None:
+        self.ticks += 1  # who asks again does not hang
+        attempt = self._assignment.attempt if self._assignment is not None else None
+        self._history.record("store_failed", attempt, where=error.where, what=error.what)
 
     def take_findings(self) -> tuple[NonFiniteFound, ...]:
         """What was found since the last call."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.audit.events import Event, Noticed, Slowed, StepDone
+from chaos.audit.events import Event, Noticed, Slowed, StepDone, StoreFailed
 from chaos.audit.evidence import Evidence, ManifestSeen
 from chaos.audit.facts import Receipt
 from chaos.audit.logbook import publications
@@ -24,6 +24,8 @@ def disturbed(evidence: Evidence, receipt: Receipt) -> str | None:
             return _strayed(evidence, receipt)
         case "slow":
             return _late(evidence, receipt)
+        case "outage":
+            return _failed(evidence, receipt)
         case _:
             return None
 
@@ -41,6 +43,11 @@ def unasked(evidence: Evidence) -> Iterator[str]:
         known = any(r.kind == "stray" and r.path == f"store/{path}" for r in receipts)
         if not known and not _published(evidence, path):
             yield f"store/{path} is of another run, and no receipt accounts for it"
+    failed = [e for e in events(evidence, StoreFailed)
+              if not any(r.kind == "outage" and _writes(evidence, e, r) for r in receipts)]  # fmt: skip
+    if failed:
+        where = failed[0].what.where
+        yield f"history/{failed[0].file} says that {where} was unavailable, and no receipt accounts for it"
     for slowed in events(evidence, Slowed):
         if not any(r.kind == "slow" and r.fault == slowed.what.fault for r in receipts):
             yield f"history/{slowed.file} has delays of {slowed.what.fault}, and there is no receipt of them"
@@ -78,6 +85,19 @@ def _of_other_runs(evidence: Evidence) -> Iterator[tuple[str, ManifestSeen]]:
 
 def _published(evidence: Evidence, path: str) -> bool:
     return any(path == f"manifests/{publish.name}.json" for publish in publications(evidence.store.log.entries))
+
+
+def _failed(evidence: Evidence, receipt: Receipt) -> str | None:
+    """The process recorded every error that was to come, or, in a time, any."""
+    if receipt.outage is None:
+        return None
+    errors = sum(
+        event.t_ns > receipt.t_ns and boot(evidence, event.file) == receipt.boot
+        for event in events(evidence, StoreFailed)
+        if _writes(evidence, event, receipt)
+    )
+    least = receipt.outage.operations or 1
+    return f"{errors} error{'' if errors == 1 else 's'}" if errors >= least else None
 
 
 def _late(evidence: Evidence, receipt: Receipt) -> str | None:

@@ -246,6 +246,13 @@ class Slowed:
 
 
 @dataclass(frozen=True)
+class StoreFailed:
+    """The store did not answer the process that recorded this; it asked again, or gave up."""
+
+    where: str
+
+
+@dataclass(frozen=True)
 class Published:
     name: str
     step: int
@@ -307,7 +314,7 @@ _WORKER = {
 }
 _COMMITTER = {"published": Published, "retired": Retired, "quarantined": Quarantined, "fenced_off": FencedOff}
 _LAUNCHER = {"spawned": Spawned, "exited": Exited, "released": Released}
-_EVERY = {"opened": Opened, "closed": Closed}
+_EVERY = {"opened": Opened, "closed": Closed, "store_failed": StoreFailed}
 _Kinds: TypeAlias = Mapping[str, type[Any]]
 KINDS: Mapping[str, _Kinds] = {
     "supervisor": {**_EVERY, **_SUPERVISOR},
