@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 from storage_kit import CONFIG, OWNER, RUN, draft
-from test_striker import finish, start
 
 from chaos.errors import ExperimentError
 from chaos.experiment import parse_experiment
@@ -125,32 +123,6 @@ def test_an_outage_begins_at_its_passage(run_folder: Path) -> None:
     assert objects.list("log") == []
     plain = LocalObjects(run_folder / "store")
     assert Striker("run", run_folder, ()).store(plain) is plain  # nothing planned, nothing in between
-
-
-def test_a_sigterm_comes_before_the_next_line_and_its_grace_ends_by_a_kill(run_folder: Path) -> None:
-    child = start(
-        run_folder,
-        """
-        import time
-        from trainers.notice import notice_of_this_process
-        notice = notice_of_this_process()
-        notice.heeded = True
-        reached = Striker("run", folder, (Fault("f0", FaultKind.SIGTERM, 0, Role.RANK, 1, "p", 1, grace_s=0.3),))
-        reached.enter(0, "rank", 1, None)
-        def train():
-            print(notice.arrived(), flush=True)
-            reached("p")
-            print(notice.arrived(), flush=True)
-            time.sleep(60)
-        thread = threading.Thread(target=train)
-        thread.start()
-        thread.join()
-    """,
-    )
-    started = time.monotonic()
-    assert finish(child)[:2] == (-signal.SIGKILL, "False\nTrue\n")
-    assert time.monotonic() - started >= 0.3
-    assert read_receipts(run_folder)[0].settings == {"grace_s": 0.3}
 
 
 def test_a_stray_is_another_runs_newer_checkpoint_that_verifies(run_folder: Path) -> None:
