@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.audit.events import Event, Noticed, Slowed, StepDone, StoreFailed
+from chaos.audit.disturbance_events import Noticed, Slowed, StoreFailed
+from chaos.audit.events import Event, StepDone
 from chaos.audit.evidence import Evidence, ManifestSeen
 from chaos.audit.facts import Receipt
 from chaos.audit.logbook import publications

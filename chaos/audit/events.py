@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from chaos.audit.disturbance_events import Leaving, Noticed, Slowed, StoreFailed
 from chaos.audit.facts import Head, RunBegun
 
 W = TypeVar("W", covariant=True)
@@ -218,38 +219,6 @@ class SaveStaged:
     rank: int
     step: int
     microbatch: int = 0
-
-
-@dataclass(frozen=True)
-class Noticed:
-    """A rank learned, in the reduction of the update before step, that one of the group has to go. own: it itself."""
-
-    rank: int
-    step: int
-    own: bool
-
-
-@dataclass(frozen=True)
-class Leaving:
-    """A rank that has to go saw its save of step published, and ends."""
-
-    rank: int
-    step: int
-
-
-@dataclass(frozen=True)
-class Slowed:
-    """By the kill points: the last of the fault's passages is done."""
-
-    fault: str
-    passages: int
-
-
-@dataclass(frozen=True)
-class StoreFailed:
-    """The store did not answer the process that recorded this; it asked again, or gave up."""
-
-    where: str
 
 
 @dataclass(frozen=True)

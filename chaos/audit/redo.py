@@ -8,7 +8,8 @@ record, and leaves when that one is published.
 
 from __future__ import annotations
 
-from chaos.audit.events import Finished, Leaving, Noticed, SaveDue, SaveStaged
+from chaos.audit.disturbance_events import Leaving, Noticed
+from chaos.audit.events import Finished, SaveDue, SaveStaged
 from chaos.audit.evidence import Candidate, Evidence, Moment
 from chaos.audit.facts import RunBegun
 from chaos.audit.findings import Case, Finding
