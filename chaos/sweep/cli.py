@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from chaos.sweep.command import Watch
 
 _EXIT = {"valid": 0, "invalid": 1}
+
+
+class Kind(StrEnum):
+    """What is done at each passage."""
+
+    SIGKILL = "sigkill"
+    SIGTERM = "sigterm"
 
 
 def command(
@@ -30,6 +38,9 @@ def command(
     pairs: Annotated[
         bool, typer.Option("--pairs", help="two kills a trial: in training and in the recovery; 100 unless --sample")
     ] = False,
+    kind: Annotated[
+        Kind, typer.Option(help="sigterm: not a kill, but a notice to a rank at each of its passages in training")
+    ] = Kind.SIGKILL,
     seed: Annotated[int, typer.Option(min=0, help="of the drawing")] = 0,
     deadline_s: Annotated[float, typer.Option(min=1.0, help="a trial that takes longer is `unfinished`")] = 60.0,
     output: Annotated[
@@ -45,7 +56,9 @@ def command(
 
         found = packaged_experiment("sweep.yaml") if experiment is None else load_experiment(experiment)
         folder = output or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-sweep"
-        choice = Choice(tuple(point or ()), tuple(rank or ()), sample, pairs, seed)
+        if pairs and kind is not Kind.SIGKILL:
+            raise typer.BadParameter("pairs are of kills: leave --kind out", param_hint="--kind")
+        choice = Choice(tuple(point or ()), tuple(rank or ()), sample, pairs, seed, kind.value)
         with _watch(quiet) as watch:
             swept = sweep(found, folder.resolve(), choice, deadline_s, watch)
         if as_json:

@@ -26,13 +26,14 @@ _SPARES = 2  # beside what a trial needs: two kills in a row find somebody warm
 
 @dataclass(frozen=True)
 class Choice:
-    """Which trials: kinds, points and ranks by name (empty: all), and how many of them."""
+    """Which trials: points and ranks by name (empty: all), and how many of them. kind: sigkill or sigterm."""
 
     points: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     sample: int | None = None
     pairs: bool = False
     seed: int = 0
+    kind: str = "sigkill"
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,8 @@ def draw_up(outline: Outline, choice: Choice) -> list[Trial]:
         found = drawn.pairs(outline, choice.sample or 100, choice.seed)
         found = drawn.chosen(found, choice.points, choice.ranks, None, choice.seed)
     else:
-        everything = [*drawn.singles(outline), *drawn.gates(outline), *drawn.recoveries(outline)]
+        kills = (*drawn.singles(outline), *drawn.gates(outline), *drawn.recoveries(outline))
+        everything = drawn.notices(outline) if choice.kind == "sigterm" else kills
         found = drawn.chosen(everything, choice.points, choice.ranks, choice.sample, choice.seed)
     if not found:
         raise SweepError("no trial is left: no such point is passed by such a rank here; `killpoint points --record` "

@@ -56,6 +56,16 @@ def singles(outline: Outline) -> Iterator[Trial]:
             yield _on_top(first, outline, (Role.SUPERVISOR, None), point, hit, attempt=0)
 
 
+def notices(outline: Outline) -> Iterator[Trial]:
+    """A notice at every passage of a rank in attempt 0."""
+    for (role, rank), points in sorted(outline.clean.items(), key=_process_order):
+        for point, hits in points.items() if role is Role.RANK else ():
+            for hit in range(1, hits + 1):
+                fault = {**_fault(role, rank, point, hit), "kind": "sigterm"}
+                expected = predict.of_notice(outline, point, hit)
+                yield Trial(f"sigterm:{_who(role, rank)}/{point}/{hit}", (fault,), (expected,))
+
+
 def recoveries(outline: Outline) -> Iterator[Trial]:
     """A first kill whose restore is known, and a second one at every passage of the recovery that follows."""
     for who, point, hit in _of_recovery(outline):
