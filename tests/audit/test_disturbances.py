@@ -96,7 +96,10 @@ def test_errors_of_the_store_without_a_receipt(tmp_path: Path, judged: Judge) ->
     judged(failed(tmp_path / "run", 2, receipt=False).folder, 10, "unknown", "did not fire", "shards/x was unavailable")
 
 
-def strayed(folder: Path, *, receipt: bool = True, there: bool = True, run: str = "run-9") -> Simulation:
+def strayed(
+    folder: Path, *, receipt: bool = True, there: bool = True, run: str = "run-9", other: bool = False
+) -> Simulation:
+    """other: what lies there is not what the receipt announced."""
     sim = Simulation(folder, Settings(faults=[STRAY, KILL]))
     sim.start()
     sim.train(5)
@@ -109,7 +112,7 @@ def strayed(folder: Path, *, receipt: bool = True, there: bool = True, run: str 
     if receipt:
         sim.receipt(STRAY, sim.supervisor, path=path, offset=0, before=None, after=digest)
     if there:
-        (sim.folder / path).write_bytes(data)
+        (sim.folder / path).write_bytes(files.seal({**body, "cursor": 1})[0] if other else data)
     sim.choose()
     sim.restore()
     sim.train(12)
@@ -132,6 +135,7 @@ def test_a_stray_without_a_receipt(tmp_path: Path, judged: Judge) -> None:
     assert "another run" not in witness
 
 
-def test_a_receipt_of_a_stray_that_is_not_there(tmp_path: Path, judged: Judge) -> None:
-    sim = strayed(tmp_path / "run", there=False)
+@pytest.mark.parametrize("how", [{"there": False}, {"other": True}])
+def test_a_receipt_of_a_stray_that_is_not_there(tmp_path: Path, judged: Judge, how: Any) -> None:
+    sim = strayed(tmp_path / "run", **how)
     judged(sim.folder, 10, "unknown", "fault f0", "has a receipt, but nothing that was recorded shows it")
