@@ -24,9 +24,10 @@ FORGETFUL = "class Forgetful(torch.optim.AdamW):\n    def load_state_dict(self, 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The README's example with tests of its own, and fewer steps."""
+    """The README's example with tests of its own, one rank and fewer steps."""
     (tmp_path / "workload.py").write_text(example("workload.py"))
-    (tmp_path / "experiment.yaml").write_text(example("experiment.yaml").replace("steps: 40", "steps: 14"))
+    experiment = example("experiment.yaml").replace("steps: 40", "steps: 14").replace("rank: 1", "rank: 0")
+    (tmp_path / "experiment.yaml").write_text(experiment.replace("ranks: 2", "ranks: 1, standbys: 0"))
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_workload.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = --strict-markers --strict-config\n")
