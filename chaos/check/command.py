@@ -19,15 +19,13 @@ from chaos.experiment import Experiment
 from chaos.interrupts import Interrupts
 from chaos.life import Place
 from chaos.runfolder import read_recorded
-from chaos.sweep.conduct import Conductor
+from chaos.sweep.conduct import SPARES, Conductor
 from chaos.sweep.outline import Outline
 from chaos.sweep.record import CLEAN, KILLED, undisturbed, with_recovery
 from chaos.sweep.results import Ending, Journal, Result
 from chaos.sweep.summary import Summary, summarize
 from chaos.sweep.trials import Trial, base
 from trainers.spec import BUILT_IN, code_digest
-
-_SPARES = 2
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def check(experiment: Experiment, folder: Path, limits: Limits, watch: Watch) ->
     run = experiment.run
     journal = Journal(folder, {"config": experiment.config_digest, "code": code_digest([]), "check": vars(limits)})
     extra = run.ranks + run.standbys + 1  # for runs in processes of their own, beside those that are kept
-    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=_SPARES, more_cpus=extra) as place:
+    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=SPARES, more_cpus=extra) as place:
         work = _Check(experiment, folder, place, limits, watch, pace, journal)
         checked, files = work.do(known)
     if checked.verdict == "valid" and not limits.points:
@@ -171,7 +169,7 @@ class _Check:
             self._afresh()
             result = _second_opinion(result, self._conductor.conduct(trial))
         if not result.good:
-            result = replace(result, reproduce=self._conductor.reproduce_command(trial.name))
+            result = replace(result, reproduce=self._conductor.reproduce_command(trial))
         self._pace.add(kind_of(trial.own_supervisor), result.duration_s)
         self._journal.add(result)
         self._watch.result(result)

@@ -14,14 +14,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chaos.cluster import ray_address
 from chaos.experiment import Experiment
+from chaos.hints import resume_command
 from chaos.life import Place
 from chaos.run import run_experiment
 from chaos.sweep.canonical import digest_of
@@ -31,6 +31,7 @@ from chaos.sweep.trials import Trial
 
 _CLI = [sys.executable, "-m", "chaos.cli", "run"]
 _NOTHING: Mapping[str, Any] = {"verdict": "unknown"}
+SPARES = 2  # workers kept warm beside what a trial needs: two kills in a row find somebody
 _GRACE_S = 20.0  # for a command whose deadline has passed to leave things clean
 
 
@@ -43,6 +44,19 @@ class End:
     late: bool = False
 
 
+@dataclass(frozen=True)
+class Task:
+    """A trial to be conducted. twice: it has to do the same both times."""
+
+    trial: Trial
+    twice: bool = False
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Task:
+        """The inverse of `asdict`."""
+        return cls(Trial.from_json(value["trial"]), value["twice"])
+
+
 class Conductor:
     """Runs trials of one experiment below `folder`, one after another."""
 
@@ -50,9 +64,27 @@ class Conductor:
         self._experiment, self._folder, self._place = experiment, folder, place
         self._deadline_s = deadline_s
 
-    def reproduce_command(self, name: str) -> str:
-        """The one line that repeats a trial; one whose supervisor is struck has to be resumed besides."""
-        return f"killpoint run {shlex.quote(str(_file(self._place_of(name))))}"
+    def reproduce_command(self, trial: Trial) -> str:
+        """The one line that repeats a trial. One whose supervisor dies is taken up again by a second command in it."""
+        folder = self._place_of(trial.name)
+        run = ["killpoint", "run", str(_file(folder))]
+        if not trial.own_supervisor:
+            return shlex.join(run)
+        again = folder.with_name(f"{folder.name}.again")
+        return f"{shlex.join([*run, '--output', str(again)])}; {resume_command(again)}"
+
+    def conduct_all(
+        self, tasks: Iterable[Task], began: Callable[[Trial], None], ended: Callable[[Result], None]
+    ) -> None:
+        """One after another."""
+        for task in tasks:
+            began(task.trial)
+            ended(self.carry_out(task))
+
+    def carry_out(self, task: Task) -> Result:
+        """The trial's result, with the command that repeats it unless all is as it has to be."""
+        result = self.conduct_twice(task.trial) if task.twice else self.conduct(task.trial)
+        return result if result.good else replace(result, reproduce=self.reproduce_command(task.trial))
 
     def _place_of(self, name: str) -> Path:
         return self._folder / "trials" / name.replace("/", "_").replace(":", "-")
@@ -188,7 +220,7 @@ def _command(arguments: list[str], until: float, workers: Mapping[str, str]) -> 
     """Exit status, output and errors of `killpoint run`; None if the deadline passed."""
     process = subprocess.Popen(
         [*_CLI, *arguments, "--json", "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, **workers, "RAY_ADDRESS": ray_address()},
+        env={**os.environ, **workers},
     )  # fmt: skip
     try:
         out, err = process.communicate(timeout=max(1.0, until - time.monotonic()))
