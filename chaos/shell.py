@@ -23,6 +23,9 @@ QuietOption = Annotated[bool, typer.Option("--quiet", help="show no progress")]
 PointOption = Annotated[
     list[str] | None, typer.Option("--point", metavar="POINT", help="only kills at this point; repeatable")
 ]
+JobsOption = Annotated[
+    int, typer.Option("--jobs", min=1, help="so many trials at a time, side by side on one Ray")
+]
 DeadlineOption = Annotated[
     float, typer.Option("--deadline-s", min=1.0, help="a trial that takes longer is `unfinished`")
 ]

@@ -12,6 +12,7 @@ import typer
 from chaos.shell import (
     EXIT_UNJUDGED,
     DeadlineOption,
+    JobsOption,
     JsonOption,
     PointOption,
     QuietOption,
@@ -38,6 +39,7 @@ def command(
     point: PointOption = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="stop at the first trial that fails")] = False,
     seed: Annotated[int, typer.Option(min=0, help="of the drawing of pairs")] = 0,
+    jobs: JobsOption = 1,
     deadline_s: DeadlineOption = 60.0,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="write JUnit XML, one test case a trial")] = None,
     output: Annotated[Path | None, typer.Option(help="new folder; otherwise one below runs/")] = None,
@@ -54,7 +56,7 @@ def command(
         from chaos.experiment import load_experiment
 
         budget_s = None if budget is None else parse_budget(budget)
-        limits = Limits(budget_s, tuple(point or ()), fail_fast, seed, deadline_s)
+        limits = Limits(budget_s, tuple(point or ()), fail_fast, seed, deadline_s, jobs)
         found = load_experiment(experiment)
         with _watch(limits.budget_s, quiet) as watch:
             checked = check(found, new_folder(output, "check"), limits, watch)

@@ -12,6 +12,7 @@ import typer
 from chaos.shell import (
     EXIT_UNJUDGED,
     DeadlineOption,
+    JobsOption,
     JsonOption,
     PointOption,
     QuietOption,
@@ -40,7 +41,7 @@ def command(
         bool, typer.Option("--pairs", help="two kills a trial: in training and in the recovery; 100 unless --sample")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="of the drawing")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="trials side by side on one Ray, each with its processes")] = 1,
+    jobs: JobsOption = 1,
     deadline_s: DeadlineOption = 60.0,
     output: OutputOption = None,
     as_json: JsonOption = False,

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.cluster import require_cpus
 from chaos.errors import SweepError
 from chaos.experiment import Experiment
 from chaos.interrupts import Interrupts
-from chaos.life import Place, cpus_of
-from chaos.schema import RunSettings
+from chaos.life import Place
 from chaos.sweep import trials as drawn
 from chaos.sweep.conduct import SPARES, Conductor, Task
-from chaos.sweep.jobs import Jobs, Setting
+from chaos.sweep.jobs import conduct_all, more_cpus
 from chaos.sweep.outline import Outline
 from chaos.sweep.record import CLEAN, KILLED, record, share_twin
 from chaos.sweep.results import Journal, Result
@@ -70,7 +68,7 @@ def sweep(
 
     Raises SweepError; an interrupt ends it, and it can go on.
     """
-    more = _more_cpus(experiment.run, jobs)
+    more = more_cpus(experiment.run, jobs)
     with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=SPARES, more_cpus=more) as place:
         return sweep_in(place, experiment, folder, choice, deadline_s, watch, jobs)
 
@@ -95,17 +93,10 @@ def sweep_in(
         watch.result(result)
 
     if jobs > 1:
-        require_cpus(_more_cpus(experiment.run, jobs), f"{jobs} trials at a time")
         share_twin(experiment, folder, place, watch.say)
     watch.begin(len(found), len(found) - len(left))
     began = time.monotonic()
-    if jobs == 1:
-        Conductor(experiment, folder, place, deadline_s).conduct_all(tasks, watch.trial, ended)
-    else:
-        place.release()
-        setting = Setting.of(experiment, folder, deadline_s)
-        with Jobs(setting, place.environment, jobs, place.interrupts, ended) as side_by_side:
-            side_by_side.conduct(tasks, watch.trial)
+    conduct_all(Conductor(experiment, folder, place, deadline_s), jobs, tasks, watch.trial, ended)
     pace = Pace(len(tasks), time.monotonic() - began, jobs)
     return Swept(tuple(found), journal.results, summarize(found, journal.results), pace)
 
@@ -122,9 +113,3 @@ def draw_up(outline: Outline, choice: Choice) -> list[Trial]:
         raise SweepError("no trial is left: no such point is passed by such a rank here; `killpoint points --record` "
                          "lists what is")
     return sorted(found, key=lambda trial: trial.own_supervisor)
-
-
-def _more_cpus(run: RunSettings, jobs: int) -> int:
-    """CPUs of Ray beside those of one life: Ray only counts them, so there may be more than the machine has."""
-    own_supervisor = run.ranks + run.standbys + 1
-    return own_supervisor if jobs == 1 else jobs * (cpus_of(run) + SPARES + own_supervisor)

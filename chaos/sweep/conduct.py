@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,23 +46,24 @@ class End:
 
 @dataclass(frozen=True)
 class Task:
-    """A trial to be conducted. twice: it has to do the same both times."""
+    """A trial to be conducted. twice: it has to do the same both times. doubted: a failure in processes that have
+    served other trials is looked at again in fresh ones."""
 
     trial: Trial
     twice: bool = False
+    doubted: bool = False
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Task:
         """The inverse of `asdict`."""
-        return cls(Trial.from_json(value["trial"]), value["twice"])
+        return cls(Trial.from_json(value["trial"]), value["twice"], value["doubted"])
 
 
 class Conductor:
     """Runs trials of one experiment below `folder`, one after another."""
 
     def __init__(self, experiment: Experiment, folder: Path, place: Place, deadline_s: float) -> None:
-        self._experiment, self._folder, self._place = experiment, folder, place
-        self._deadline_s = deadline_s
+        self.experiment, self.folder, self.place, self.deadline_s = experiment, folder, place, deadline_s
 
     def reproduce_command(self, trial: Trial) -> str:
         """The one line that repeats a trial. One whose supervisor dies is taken up again by a second command in it."""
@@ -73,21 +74,17 @@ class Conductor:
         again = folder.with_name(f"{folder.name}.again")
         return f"{shlex.join([*run, '--output', str(again)])}; {resume_command(again)}"
 
-    def conduct_all(
-        self, tasks: Iterable[Task], began: Callable[[Trial], None], ended: Callable[[Result], None]
-    ) -> None:
-        """One after another."""
-        for task in tasks:
-            began(task.trial)
-            ended(self.carry_out(task))
-
     def carry_out(self, task: Task) -> Result:
         """The trial's result, with the command that repeats it unless all is as it has to be."""
-        result = self.conduct_twice(task.trial) if task.twice else self.conduct(task.trial)
-        return result if result.good else replace(result, reproduce=self.reproduce_command(task.trial))
+        trial = task.trial
+        result = self.conduct_twice(trial) if task.twice else self.conduct(trial)
+        if task.doubted and not result.good and self.place.reuse and not trial.own_supervisor:
+            self.place.start_afresh()
+            result = second_opinion(result, self.conduct(trial))
+        return result if result.good else replace(result, reproduce=self.reproduce_command(trial))
 
     def _place_of(self, name: str) -> Path:
-        return self._folder / "trials" / name.replace("/", "_").replace(":", "-")
+        return self.folder / "trials" / name.replace("/", "_").replace(":", "-")
 
     def conduct_twice(self, trial: Trial) -> Result:
         """Runs a gated trial two times, which must do the same; if they do not, the result is unknown."""
@@ -106,7 +103,7 @@ class Conductor:
         """Runs the trial. `look` sees the run's folder; only what failed keeps it."""
         folder = self._place_of(trial.name)
         shutil.rmtree(folder, ignore_errors=True)  # of an interrupted sweep
-        experiment = with_faults(self._experiment, trial.faults, _file(folder), twin=True)
+        experiment = with_faults(self.experiment, trial.faults, _file(folder), twin=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         _file(folder).write_text(experiment.text, encoding="utf-8")
         started = time.monotonic()
@@ -120,9 +117,9 @@ class Conductor:
 
     def _end(self, trial: Trial, experiment: Experiment, folder: Path) -> End:
         if trial.own_supervisor:
-            return _in_two_processes(folder, _file(folder), self._deadline_s, self._place.environment)
-        with _deadline(self._deadline_s):
-            outcome = run_experiment(experiment, folder, place=self._place)
+            return _in_two_processes(folder, _file(folder), self.deadline_s, self.place.environment)
+        with _deadline(self.deadline_s):
+            outcome = run_experiment(experiment, folder, place=self.place)
         late = outcome.interrupted is signal.SIGALRM and outcome.failure is not None
         if outcome.interrupted is not None and outcome.interrupted is not signal.SIGALRM:
             raise KeyboardInterrupt
@@ -150,6 +147,15 @@ def judged(trial: Trial, end: End, duration_s: float) -> Result:
         trial.name, point, role.value, rank, ending, len(trial.faults), struck, predicted, recoveries,
         round(duration_s, 3), why,
     )  # fmt: skip
+
+
+def second_opinion(first: Result, again: Result) -> Result:
+    """Of a trial that was done again in fresh processes. What was invalid once is not made good by not coming again."""
+    again = replace(again, afresh=True)
+    if not again.good or first.ending is not Ending.INVALID:
+        return again
+    return replace(again, ending=Ending.UNKNOWN, why="valid in fresh processes, and before that, in processes that had "
+                   f"served other trials, invalid: {first.why}")  # fmt: skip
 
 
 def _as_predicted(trial: Trial, recoveries: tuple[Recovered, ...]) -> bool | None:

@@ -18,14 +18,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from chaos.cluster import require_cpus
 from chaos.errors import SweepError
-from chaos.experiment import Experiment
 from chaos.interrupts import Interrupts
+from chaos.life import cpus_of
 from chaos.runfolder import EXPERIMENT
-from chaos.sweep.conduct import Task
+from chaos.schema import RunSettings
+from chaos.sweep.conduct import SPARES, Conductor, Task
 from chaos.sweep.record import with_faults
 from chaos.sweep.results import Result
 from chaos.sweep.trials import Trial
@@ -45,10 +46,37 @@ class Setting:
     deadline_s: float
 
     @classmethod
-    def of(cls, experiment: Experiment, folder: Path, deadline_s: float) -> Setting:
-        """For trials of the experiment below `folder`."""
-        bare = with_faults(experiment, (), folder / EXPERIMENT)
-        return cls(bare.text, str(folder / EXPERIMENT), str(folder), deadline_s)
+    def of(cls, conductor: Conductor) -> Setting:
+        """For others like it."""
+        file = conductor.folder / EXPERIMENT
+        bare = with_faults(conductor.experiment, (), file)
+        return cls(bare.text, str(file), str(conductor.folder), conductor.deadline_s)
+
+
+def more_cpus(run: RunSettings, jobs: int) -> int:
+    """CPUs of Ray beside those of one life. Ray only counts them, so there may be more than the machine has."""
+    own_supervisor = run.ranks + run.standbys + 1  # the run of such a trial, beside processes that are kept
+    return own_supervisor if jobs == 1 else jobs * (cpus_of(run) + SPARES + own_supervisor)
+
+
+def conduct_all(
+    conductor: Conductor, jobs: int, tasks: Iterable[Task], began: Callable[[Trial], None],
+    ended: Callable[[Result], None],
+) -> None:  # fmt: skip
+    """All tasks, by this conductor or by so many others like it. A task is taken when somebody is free for it.
+
+    Raises SweepError, and KeyboardInterrupt.
+    """
+    if jobs == 1:
+        for task in tasks:
+            began(task.trial)
+            ended(conductor.carry_out(task))
+        return
+    place = conductor.place
+    require_cpus(more_cpus(conductor.experiment.run, jobs), f"{jobs} trials at a time")
+    place.release()
+    with Jobs(Setting.of(conductor), place.environment, jobs, place.interrupts, ended) as side_by_side:
+        side_by_side.conduct(tasks, began)
 
 
 class Jobs:

@@ -25,6 +25,7 @@ from chaos.life import Place
 from chaos.schema import RunSettings
 from chaos.sweep.command import Swept, Watch
 from chaos.sweep.conduct import SPARES, Conductor, Task
+from chaos.sweep.jobs import conduct_all
 from chaos.sweep.results import Journal, Result
 from chaos.sweep.summary import Pace, summarize
 from chaos.sweep.trials import Trial
@@ -113,7 +114,7 @@ def soak(experiment: Experiment, folder: Path, kills: int, seed: int, deadline_s
             memory.append(psutil.Process().memory_info().rss)
             handles.append(psutil.Process().num_fds())
 
-        Conductor(experiment, folder, place, deadline_s).conduct_all(map(Task, left), watch.trial, ended)
+        conduct_all(Conductor(experiment, folder, place, deadline_s), 1, map(Task, left), watch.trial, ended)
         pace = Pace(len(left), time.monotonic() - began)
     after = Footprint.now()
     swept = Swept(tuple(trials), journal.results, summarize(trials, journal.results), pace)

@@ -31,14 +31,14 @@ lines = channel.makefile("rw")
 assert json.loads(lines.readline())["experiment"] == "run: {{}}"
 
 def answer(task, **what):
-    result = {json.dumps(asdict(RESULT))} | {{"trial": task["trial"]["name"], "why": str(os.getpid())}}
+    result = json.loads({json.dumps(asdict(RESULT))!r}) | {{"trial": task["trial"]["name"], "why": str(os.getpid())}}
     lines.write(json.dumps(what or {{"result": result}}) + chr(10))
     lines.flush()
 
 def tasks():
     while line := lines.readline():
         yield json.loads(line)
-""".replace("true", "True")  # fmt: skip
+"""
 
 
 def jobs(work: str, ended: Callable[[Result], None], interrupts: Interrupts, count: int = 2) -> Jobs:
@@ -47,7 +47,7 @@ def jobs(work: str, ended: Callable[[Result], None], interrupts: Interrupts, cou
 
 def test_a_trial_crosses_a_process_boundary_as_it_is() -> None:
     for predictions in (None, (), (Prediction((0, 3), (4, 6)), Prediction((3,), (5, 5), cut_short=True))):
-        task = Task(replace(TRIALS[0], predictions=predictions, gated=True), twice=True)
+        task = Task(replace(TRIALS[0], predictions=predictions, gated=True), twice=True, doubted=True)
         assert Task.from_json(json.loads(json.dumps(asdict(task)))) == task
 
 
