@@ -90,14 +90,18 @@ def check(experiment: Experiment, folder: Path, limits: Limits, watch: Watch) ->
     """
     if folder.exists():
         raise OutputExists(f"{folder}: exists already and was left as it is; a check needs a new --output")
+    more = more_cpus(experiment.run, limits.jobs)
+    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=SPARES, more_cpus=more) as place:
+        return check_in(place, experiment, folder, limits, watch)
+
+
+def check_in(place: Place, experiment: Experiment, folder: Path, limits: Limits, watch: Watch) -> Checked:
+    """As `check`, in a place that is there already and takes processes up again."""
     place_of_record = lastgood.place_of(experiment)
     known = lastgood.read(place_of_record)
     pace = Pace(limits.budget_s, known.median_s if known else {}, jobs=limits.jobs)
     journal = Journal(folder, {"config": experiment.config_digest, "code": code_digest([]), "check": vars(limits)})
-    more = more_cpus(experiment.run, limits.jobs)
-    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=SPARES, more_cpus=more) as place:
-        work = _Check(experiment, folder, place, limits, watch, pace, journal)
-        checked, files = work.do(known)
+    checked, files = _Check(experiment, folder, place, limits, watch, pace, journal).do(known)
     if checked.verdict == "valid" and not limits.points:
         lastgood.write(place_of_record, LastGood(files, pace.medians_s()))
     return checked
