@@ -17,11 +17,11 @@ EXPERIMENT = packaged_experiment("sweep.yaml")
 
 
 def test_code_that_changed_since_the_last_good_check_is_killed_more_often(place: Place, tmp_path: Path) -> None:
-    """`retire.listed` is passed twice, by the committer alone: once for the first stage, once for the second."""
+    """`retire.after_unlink` is passed twice, by the committer alone: once for the first stage, once for the second."""
     record = lastgood.place_of(EXPERIMENT)
     before = lastgood.source_digests(()) | {"storage/retention.py": "what it was then"}
     lastgood.write(record, LastGood(before, {PLAIN: 1.0}))
-    checked = check_in(place, EXPERIMENT, tmp_path, Limits(600.0, ("retire.listed",)), Watch())
+    checked = check_in(place, EXPERIMENT, tmp_path, Limits(600.0, ("retire.after_unlink",)), Watch())
     assert checked.verdict == "valid", checked.summary.failing
     assert "changed since the last good check: storage/retention.py; it bears on retire" in checked.notes
     done = Counter(each.stage for each in checked.plan if each.trial.name in checked.results)

@@ -11,8 +11,12 @@ import pytest
 from chaos.errors import SweepError
 from chaos.experiment import packaged_experiment
 from chaos.interrupts import Interrupts
-from chaos.life import Place
+from chaos.life import Place, cpus_of
 from chaos.sweep.command import Choice, Watch, sweep_in
+from chaos.sweep.conduct import Conductor, Task
+from chaos.sweep.jobs import conduct_all
+from chaos.sweep.predict import Prediction
+from chaos.sweep.results import Result
 from chaos.sweep.trials import Trial
 
 EXPERIMENT = packaged_experiment("sweep.yaml")
@@ -44,21 +48,30 @@ def test_a_choice_that_leaves_nothing_is_an_error(place: Place, tmp_path: Path) 
         sweep_in(place, EXPERIMENT, tmp_path, Choice(points=("user.nowhere",)), 60.0, Watch())
 
 
-def test_jobs_share_a_ray_and_the_results_are_those_of_one(cluster: str, tmp_path: Path) -> None:
-    choice = Choice(points=("microbatch.forward",), ranks=(1,), sample=4, seed=5)
+def test_jobs_share_a_ray_and_their_results_come_back_here(cluster: str, tmp_path: Path) -> None:
+    trials = [committer_killed("publish.after", hit) for hit in (1, 2, 3)]
     under_way: set[str] = set()
     most: list[int] = []
+    results: list[Result] = []
 
     def began(trial: Trial) -> None:
         under_way.add(trial.name)
         most.append(len(under_way))
 
-    watch = Watch(trial=began, result=lambda result: under_way.remove(result.trial))
+    def ended(result: Result) -> None:
+        under_way.remove(result.trial)
+        results.append(result)
+
     with Interrupts() as interrupts, Place(interrupts, reuse=True) as place:
-        swept = sweep_in(place, EXPERIMENT, tmp_path, choice, 60.0, watch, jobs=2)
-    assert swept.summary.verdict == "valid", swept.summary.failing
-    assert (swept.summary.struck, swept.summary.missed, max(most)) == (4, 0, 2)
-    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert sorted(line["result"]["trial"] for line in lines if "result" in line) == sorted(t.name for t in swept.trials)
+        place.enter(cpus_of(EXPERIMENT.run), fork_workers=True)
+        conduct_all(Conductor(EXPERIMENT, tmp_path, place, 60.0), 2, map(Task, trials), began, ended)
+    assert [result for result in results if not result.good] == []
+    assert (sorted(result.trial for result in results), max(most)) == (sorted(trial.name for trial in trials), 2)
     assert not list((tmp_path / "trials").iterdir())
     assert not [child for child in psutil.Process().children() if "chaos.sweep.job" in " ".join(child.cmdline())]
+
+
+def committer_killed(point: str, save: int) -> Trial:
+    """When it has published checkpoint number `save`, which is that of step 3 · save."""
+    fault = {"kind": "sigkill", "at": {"attempt": 0, "role": "committer", "point": point, "hit": save}}
+    return Trial(f"committer/{point}/{save}", (fault,), (Prediction((3 * save,), (3 * save, 9)),))
