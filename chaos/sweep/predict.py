@@ -7,6 +7,7 @@ update ahead. What remains open between these facts is a range; behind a gate no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,8 +44,14 @@ class Prediction:
         low, high = self.finished
         return restored in self.restored and max(0, low - restored) <= redo_steps <= max(0, high - restored)
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Prediction:
+        """The inverse of `asdict`."""
+        low, high = value["finished"]
+        return cls(tuple(value["restored"]), (low, high), value["cut_short"])
+
     def to_json(self) -> dict[str, Any]:
-        """Field by field, with the redo that follows."""
+        """Field by field, with the redo that follows: for people, and for `results.jsonl`."""
         if self.cut_short:
             return {"restored_steps": [], "finished_steps": list(self.finished), "redo_steps": []}
         low, high = self.finished

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from chaos.errors import RecordingFailed
+from chaos.errors import RecordingFailed, TwinFailed
 from chaos.experiment import Experiment, parse_experiment
 from chaos.life import Place
 from chaos.run import Outcome, run_experiment
@@ -16,6 +17,7 @@ from chaos.runfacts import placed_workload
 from chaos.runfolder import read_recorded
 from chaos.sweep.outline import Outline, outline
 from chaos.sweep.trials import base
+from chaos.twin import provide_twin
 from storage.history import read_history
 
 CLEAN, KILLED = "clean", "killed"
@@ -42,6 +44,13 @@ def with_recovery(
     clean = folder / CLEAN
     killed = _run(experiment, base(bare).faults, folder / KILLED, place).folder
     return outline(experiment.run, clean, killed, _run_id(clean), _blocks(experiment, clean))
+
+
+def share_twin(experiment: Experiment, folder: Path, place: Place, say: Callable[[str], None]) -> None:
+    """Has the twin trained once, beside the clean run in `folder`, before trials run side by side and all need it."""
+    say("the twin, with which every trial is compared")
+    with suppress(TwinFailed):  # which every trial then says
+        provide_twin(experiment, folder / CLEAN, place, lambda event: None)
 
 
 def with_faults(experiment: Experiment, faults: Iterable[dict[str, Any]], path: Path, **run: Any) -> Experiment:

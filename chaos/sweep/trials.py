@@ -8,7 +8,7 @@ A trial's name says what it does, so that one that failed can be asked for again
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +42,13 @@ class Trial:
         """Point and process of the last fault: its place on the map."""
         at = self.faults[-1]["at"]
         return at.get("point", ANY_TIME), (Role(at["role"]), at.get("rank"))
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Trial:
+        """The inverse of `asdict`."""
+        said = value["predictions"]
+        predictions = None if said is None else tuple(Prediction.from_json(each) for each in said)
+        return cls(**{**value, "faults": tuple(value["faults"]), "predictions": predictions})
 
 
 def singles(outline: Outline) -> Iterator[Trial]:
