@@ -12,10 +12,11 @@ import numpy.typing as npt
 from chaos.audit.events import Event, Opened
 from chaos.audit.facts import DataNamed, Fault, Head, PlanSpec, Process, Receipt, RunBegun
 from chaos.audit.formats import microbatch_of
-
-I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
-Moment: TypeAlias = tuple[int, int]  # updates done, and microbatches of the next one; in the order of training
+from chaos.audit.segments import I64 as I64
+from chaos.audit.segments import U64 as U64
+from chaos.audit.segments import Moment as Moment
+from chaos.audit.segments import Segment as Segment
+from chaos.audit.segments import SegmentMeta as SegmentMeta
 
 
 @dataclass(frozen=True)
@@ -180,36 +181,6 @@ class TensorSeen:
 class ShardSeen:
     metadata: Mapping[str, str]
     tensors: Mapping[str, TensorSeen]
-
-
-@dataclass(frozen=True)
-class SegmentMeta:
-    """first_microbatch: of first_step; microbatch: of the checkpoint, inside the update last_step if it is not 0."""
-
-    run: str
-    attempt: int
-    step: int
-    rank: int
-    first_step: int
-    last_step: int
-    first_microbatch: int = 0
-    microbatch: int = 0
-
-    @property
-    def start(self) -> Moment:
-        return self.first_step, self.first_microbatch
-
-
-@dataclass(frozen=True, eq=False)
-class Segment:
-    """Ledger rows of one rank, sorted by position. The arrays are views of the mapped file."""
-
-    meta: SegmentMeta
-    position: I64
-    sample_id: I64
-    content: U64
-    step: I64
-    microbatch: npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
