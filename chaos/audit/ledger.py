@@ -230,12 +230,41 @@ def _whole_steps(segments: Sequence[Segment]) -> Iterator[tuple[SegmentMeta, int
 
 def _ids_by_step(segment: Segment) -> Iterator[tuple[int, I64]]:
     """(update, its sample ids in the order of consumption), ascending."""
-    order = np.lexsort((segment.position, segment.microbatch, segment.step))
-    steps, ids = segment.step[order], segment.sample_id[order]
-    distinct, starts = np.unique(steps, return_index=True)
-    if not distinct.size:
+    if not _in_order(segment):
+        order = np.lexsort((segment.position, segment.microbatch, segment.step))
+        yield from _split(segment.step[order], segment.sample_id[order])
         return
-    yield from zip(distinct.tolist(), np.split(ids, starts[1:]), strict=True)
+    held: tuple[int, list[I64]] | None = None  # the update that a part of the segment ended in
+    for part in segment.parts():
+        for step, ids in _split(part.step, part.sample_id):
+            if held is not None and held[0] == step:
+                held[1].append(ids)
+                continue
+            if held is not None:
+                yield held[0], np.concatenate(held[1])
+            held = step, [ids]
+    if held is not None:
+        yield held[0], np.concatenate(held[1])
+
+
+def _in_order(segment: Segment) -> bool:
+    """Whether the rows, which are in order of position, are in order of consumption too."""
+    last = (-1, -1)
+    for part in segment.parts():
+        step, microbatch = part.step, part.microbatch
+        if (int(step[0]), int(microbatch[0])) < last or np.any(step[1:] < step[:-1]):
+            return False
+        if np.any((microbatch[1:] < microbatch[:-1]) & (step[1:] == step[:-1])):
+            return False
+        last = (int(step[-1]), int(microbatch[-1]))
+    return True
+
+
+def _split(steps: I64, ids: I64) -> Iterator[tuple[int, I64]]:
+    """steps: ascending. One piece of ids for each of them."""
+    if len(steps):
+        starts = np.flatnonzero(steps[1:] != steps[:-1]) + 1
+        yield from zip(steps[[0, *starts.tolist()]].tolist(), np.split(ids, starts), strict=True)
 
 
 def _recorded(evidence: Evidence) -> dict[tuple[int, int, int], StepDone]:
@@ -252,7 +281,7 @@ def _ids_differ(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str
     recorded = _recorded(evidence)
     for meta, step, ids in _whole_steps(segments):
         done = recorded.get((meta.attempt, meta.rank, step + 1))
-        if done is not None and done.ids != bulk_digest(np.ascontiguousarray(ids, "<i8").tobytes()):
+        if done is not None and done.ids != bulk_digest(np.ascontiguousarray(ids, "<i8").data):
             yield (
                 f"rank {meta.rank} of attempt {meta.attempt} recorded other samples for step {step} than "
                 f"its ledger has (first sample id there {int(ids[0])})"

@@ -84,7 +84,10 @@ def strange_samples(evidence: Evidence, begun: RunBegun, plan: Plan, segments: S
     covered = {(s.meta.attempt, s.meta.rank): set[int]() for s in segments}
     for segment in segments:
         meta = segment.meta
-        covered[meta.attempt, meta.rank] |= set(np.unique(segment.step[segment.step < meta.step]).tolist())
+        for part in segment.parts():
+            changes = np.flatnonzero(part.step[1:] != part.step[:-1]) + 1
+            found = part.step[[0, *changes.tolist()]].tolist()
+            covered[meta.attempt, meta.rank].update(step for step in found if step < meta.step)
     for (attempt, rank), steps in sorted(_by_rank(evidence).items()):
         open_ = [e.what for e in steps if 0 < e.what.step <= begun.steps
                  and e.what.step - 1 not in covered.get((attempt, rank), ())]  # fmt: skip
