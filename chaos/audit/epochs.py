@@ -42,7 +42,7 @@ class Epochs:
         """Some ids of one epoch."""
         if not len(ids):
             return
-        small = self._rows <= _INT32 and -_INT32 <= ids.min() and ids.max() < _INT32
+        small = self._rows <= _INT32 and ids.min() >= -_INT32 and ids.max() < _INT32
         ids = np.sort(ids.astype(np.int32) if small else ids)  # half as wide sorts faster
         real = ids[np.searchsorted(ids, 0) : np.searchsorted(ids, self._rows)]
         if len(real) < len(ids):

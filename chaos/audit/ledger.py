@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from chaos.audit.coverage import Expected, cover
-from chaos.audit.events import Finished, StepDone
+from chaos.audit.events import Finished
 from chaos.audit.evidence import I64, Evidence, Manifest, Moment, Publish, Segment, SegmentMeta
 from chaos.audit.facts import RunBegun
 from chaos.audit.findings import Case, Finding, count, microbatches
@@ -21,9 +21,10 @@ from chaos.audit.ledger_prose import Teller
 from chaos.audit.logbook import lineage, unusable
 from chaos.audit.order import disorder, strange_samples
 from chaos.audit.plan import Plan, plan_fingerprint
+from chaos.audit.steps import Finder
 from chaos.audit.told import other_groups
 from chaos.audit.verified import damages, manifest_of
-from chaos.audit.witnesses import events
+from chaos.audit.witnesses import events, steps
 
 ID, NAME = 3, "no gaps, no duplicates"
 
@@ -267,21 +268,14 @@ def _split(steps: I64, ids: I64) -> Iterator[tuple[int, I64]]:
         yield from zip(steps[[0, *starts.tolist()]].tolist(), np.split(ids, starts), strict=True)
 
 
-def _recorded(evidence: Evidence) -> dict[tuple[int, int, int], StepDone]:
-    """(attempt, rank, updates done) → what the rank recorded."""
-    return {
-        (event.attempt, event.what.rank, event.what.step): event.what
-        for event in events(evidence, StepDone)
-        if event.attempt is not None
-    }
-
-
 def _ids_differ(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str]:
     """The ids that a rank recorded at each step must be those of its ledger rows."""
-    recorded = _recorded(evidence)
+    done, recorded = steps(evidence), _recorded(evidence)
     for meta, step, ids in _whole_steps(segments):
-        done = recorded.get((meta.attempt, meta.rank, step + 1))
-        if done is not None and done.ids != bulk_digest(np.ascontiguousarray(ids, "<i8").data):
+        found = recorded.get((meta.attempt, meta.rank))
+        place = None if found is None else found.index(step + 1)
+        digest = bulk_digest(np.ascontiguousarray(ids, "<i8").data)
+        if place is not None and done.texts("ids", np.array([place])) != [digest]:
             yield (
                 f"rank {meta.rank} of attempt {meta.attempt} recorded other samples for step {step} than "
                 f"its ledger has (first sample id there {int(ids[0])})"
@@ -294,7 +288,16 @@ def _ids_missing(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[st
     for segment in segments:
         meta = segment.meta
         finished = meta.last_step if meta.microbatch else meta.last_step + 1
-        for step in range(meta.first_step, min(finished, meta.first_step + 100_000)):
-            if (meta.attempt, meta.rank, step + 1) not in recorded:
-                yield f"the history of rank {meta.rank} in attempt {meta.attempt} lacks step {step + 1}"
-                break
+        if finished <= meta.first_step:
+            continue
+        found = recorded.get((meta.attempt, meta.rank))
+        there = 0 if found is None else len(found.after(meta.first_step))
+        if there < finished - meta.first_step:
+            step = meta.first_step + 1 + there
+            yield f"the history of rank {meta.rank} in attempt {meta.attempt} lacks step {step}"
+
+
+def _recorded(evidence: Evidence) -> dict[tuple[int | None, int], Finder]:
+    """(attempt, rank) → what it recorded, by updates done."""
+    done = steps(evidence)
+    return {who: Finder(done, own) for who, own in done.by_rank.items()}

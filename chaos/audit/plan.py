@@ -44,8 +44,9 @@ def _keys(seed: int, epoch: int, purpose: int, index: U64) -> U64:
 
 
 def permute(size: U64, key: U64, x: U64, root: U64) -> U64:
-    """feistel(size, key, x), element by element; root: ceil(sqrt(size)). All have one shape; x is below size, or where a
-    walk stands that has left it.
+    """feistel(size, key, x), element by element; root: ceil(sqrt(size)). All have one shape.
+
+    x: below size, or where a walk stands that has left it.
     """
     b = (size + root - np.uint64(1)) // root
     y = x.copy()
