@@ -227,7 +227,7 @@ class Collector:
         if not self._rows:
             return
         n, *columns = zip(*self._rows, strict=True)
-        numbers = np.stack([np.array([int(value) for value in column]) for column in columns[:6]], axis=1)
+        numbers = np.stack([np.array(list(map(int, column))) for column in columns[:6]], axis=1)
         skipped = np.array([value in (True, b"true") for value in columns[6]])
         packed = [_packed(column) for column in columns[7:]]
         parts, rates = self._kind
@@ -240,10 +240,11 @@ class Collector:
 
 
 def _packed(values: Sequence[bytes | str]) -> Texts:
-    if all(value.isascii() and len(value) <= _TEXT_BYTES for value in values):
-        column = np.array([value if isinstance(value, bytes) else value.encode("ascii") for value in values], np.bytes_)
-        if np.char.str_len(column).tolist() == [len(value) for value in values]:
-            return column  # otherwise some end in NUL, which such a column drops
+    if set(map(type, values)) == {bytes} or all(map(str.isascii, map(text, values))):
+        data = [value if isinstance(value, bytes) else value.encode("ascii") for value in values]
+        whole = b"".join(data)
+        if max(map(len, data)) <= _TEXT_BYTES and whole.isascii() and b"\0" not in whole:  # NUL would be dropped
+            return np.array(data, np.bytes_)
     objects = np.empty(len(values), object)
     objects[:] = [text(value) for value in values]
     return objects
