@@ -160,7 +160,8 @@ def test_windows_hold_every_row_once_in_order(positions: list[list[int]], window
             assert end <= start < limit <= start + window
             assert min(rows)[0] == start
             assert all(start <= p < limit for p, _ in rows)
-            assert not (start < 0 < limit or start < 11 < limit)
+            assert not start < 0 < limit
+            assert not start < 11 < limit
             held += rows
             end = limit
     assert sorted(held) == sorted((p, n) for n, each in enumerate(positions) for p in each)
