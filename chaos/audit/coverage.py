@@ -7,65 +7,22 @@ its positions and looked up row by row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from chaos.audit.epochs import Epochs
-from chaos.audit.evidence import I64, U64, Segment
+from chaos.audit.evidence import I64, Segment
+from chaos.audit.ideal import Expected as Expected
+from chaos.audit.ideal import Ideals
 from chaos.audit.windows import Rows, windows
 from chaos.audit.windows import Spot as Spot
 
 WINDOW = 1 << 16
-_DENSE = 4  # a window with a row for every so many of its positions
 _LOOK = 4096  # rows around a first fault that are looked at one by one
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What the rows ought to be. plan: positions → sample ids; content[id] counts where known[id] is true.
-
-    rows: of the dataset, 0 if it is not known. absent: [first, end) of positions whose rows may be lost with
-    their file, so that a gap there proves nothing. ranks, microbatches: of a step, 0 if the split is not known.
-    partial: how many microbatches of the update behind the cursor every rank has consumed.
-    """
-
-    cursor: int
-    global_batch: int
-    rows: int = 0
-    plan: Callable[[I64], I64] | None = None
-    content: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
-    known: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    absent: tuple[tuple[int, int], ...] = ()
-    ranks: int = 0
-    microbatches: int = 0
-    partial: int = 0
-
-    @property
-    def end(self) -> int:
-        """No position from here on has been consumed."""
-        return self.cursor + (self.global_batch if self.partial else 0)
-
-    def microbatch(self, position: I64) -> I64:
-        """Number of the microbatch that consumes each position: a rank's share of a batch is one run, cut in order."""
-        share = self.global_batch // self.ranks
-        return position % self.global_batch % share // (share // self.microbatches)
-
-    def consumed(self, position: I64) -> npt.NDArray[np.bool_]:
-        """Which positions had to be consumed."""
-        applied = (position >= 0) & (position < self.cursor)
-        if not self.partial:
-            return applied
-        return applied | ((position < self.end) & (position >= 0) & (self.microbatch(position) < self.partial))
-
-    def to_come(self) -> Iterator[tuple[int, int]]:
-        """[first, end) of the positions before `end` that are not consumed yet."""
-        share = self.global_batch // (self.ranks or 1)
-        done = self.partial * (share // (self.microbatches or 1))
-        for first in range(self.cursor, self.end, share):
-            yield first + done, first + share
 
 
 @dataclass
@@ -120,88 +77,67 @@ def cover(segments: Sequence[Segment], expected: Expected, window: int = WINDOW)
     """Compares all rows of the lineage's segments with what they ought to be."""
     result = Coverage()
     epochs = Epochs(expected.rows)
-    all_known = bool(expected.known.all())
     end = 0  # positions below it are accounted for
-    for start, limit, pieces in windows(segments, window, (0, expected.cursor, expected.end)):
-        judge = _Judge(expected, all_known, start, limit, pieces)
-        inside = [expected.consumed(rows.position) for rows in pieces]
-        for rows, mask in zip(pieces, inside, strict=True):
-            result.beyond.add(rows, ~mask)
-            judge.judge(rows, result)
-        if start < 0 or start >= expected.end:
-            continue
-        _note_gap(result, expected, end, start)
-        end = limit
-        counts = np.zeros(limit - start, np.int64)
-        kept = [(rows.position, rows.sample_id) if mask.all() else (rows.position[mask], rows.sample_id[mask])
-                for rows, mask in zip(pieces, inside, strict=True)]  # fmt: skip
-        for position, _ in kept:
-            counts += np.bincount(position - start, minlength=limit - start)
-        for first, last in _runs(np.flatnonzero(counts == 0) + start):
-            _note_gap(result, expected, first, last + 1)
-        _note_repeats(result, pieces, counts, start)
-        epochs.take(kept)
+    with ThreadPoolExecutor(1) as other_thread:
+        ideals = Ideals(expected, window, other_thread)
+        for start, limit, pieces in windows(segments, window, (0, expected.cursor, expected.end)):
+            ideals.turn(start, limit, sum(rows.part.rows for rows in pieces))
+            for rows in pieces:
+                _judge(rows, ideals, start, result)
+            if start < 0 or start >= expected.end:
+                continue
+            _note_gap(result, expected, end, start)
+            end = limit
+            counts = np.zeros(limit - start, np.int64)
+            kept = [_inside(rows, expected, start, result) for rows in pieces]
+            for position, _ in kept:
+                counts += np.bincount(position - start, minlength=limit - start)
+            for first, last in _runs(np.flatnonzero(counts == 0) + start):
+                _note_gap(result, expected, first, last + 1)
+            _note_repeats(result, pieces, counts, start)
+            epochs.take(kept)
     _note_gap(result, expected, end, expected.end)
     if not (result.repeated or result.never or result.uncertain):
         result.epoch_faults = epochs.faults(expected.cursor)
     return result
 
 
-class _Judge:
-    """What the rows of one window ought to hold. Where rows are dense, it is computed once for each position."""
-
-    def __init__(
-        self, expected: Expected, all_known: bool, start: int, limit: int, pieces: Sequence[Rows]
-    ) -> None:
-        self._expected, self._all_known, self._start = expected, all_known, start
-        dense = 0 <= start < expected.end and sum(len(p.position) for p in pieces) * _DENSE >= limit - start
-        self._table = _ideal(np.arange(start, limit), expected) if dense else None
-
-    def judge(self, rows: Rows, result: Coverage) -> None:
-        expected = self._expected
-        if self._table is None:
-            step, microbatch, planned = _ideal(rows.position, expected)
-        else:
-            at = rows.position - self._start
-            of_step, of_microbatch, of_plan = self._table
-            step = of_step.take(at, mode="wrap")
-            microbatch = None if of_microbatch is None else of_microbatch.take(at, mode="wrap")
-            planned = None if of_plan is None else of_plan.take(at, mode="wrap")
-        result.wrong_step.add(rows, rows.step != step)
-        _judge_segment(rows, result)
-        if microbatch is not None:
-            result.wrong_microbatch.add(rows, rows.part.microbatch != microbatch)
-        if planned is not None:
-            wrong = planned != rows.sample_id
-            if wrong.any():
-                result.wrong_sample.add(rows, wrong & (rows.position >= 0), expected.rows)
-        self._content(rows, result)
-
-    def _content(self, rows: Rows, result: Coverage) -> None:
-        ids, expected = rows.sample_id, self._expected
-        size = len(expected.known)
-        if self._all_known and size and ids.min() >= 0 and ids.max() < size:
-            result.wrong_content.add(rows, expected.content.take(ids, mode="wrap") != rows.part.content)
-            return
-        known = (ids >= 0) & (ids < size)
-        known[known] = expected.known[ids[known]]
-        differs = np.zeros(len(known), np.bool_)
-        differs[known] = expected.content[ids[known]] != rows.part.content[known]
-        result.wrong_content.add(rows, differs)
-        result.unread += int(np.count_nonzero(~known))
+def _inside(rows: Rows, expected: Expected, start: int, result: Coverage) -> tuple[I64, I64]:
+    """Positions and sample ids of the rows whose positions had to be consumed. start: of the window, in 0 … end."""
+    if start < expected.cursor:  # where the window ends too
+        return rows.position, rows.sample_id
+    mask = expected.consumed(rows.position)
+    return rows.position[mask], rows.sample_id[mask]
 
 
-def _ideal(position: I64, expected: Expected) -> tuple[I64, npt.NDArray[np.int32] | None, I64 | None]:
-    """Step, microbatch and sample id that belong to each position; None for what is not known."""
-    microbatch = expected.microbatch(position).astype(np.int32) if expected.microbatches else None
-    planned: I64 | None = None
-    if expected.plan is not None and position.min(initial=0) >= 0:
-        planned = expected.plan(position)
-    elif expected.plan is not None:
-        planned = np.full(len(position), -1, np.int64)
-        real = position >= 0
-        planned[real] = expected.plan(position[real])
-    return position // expected.global_batch, microbatch, planned
+def _judge(rows: Rows, ideals: Ideals, start: int, result: Coverage) -> None:
+    """start: of the window."""
+    expected = ideals.expected
+    if not 0 <= start < expected.cursor:
+        result.beyond.add(rows, ~expected.consumed(rows.position))
+    ideal = ideals.at(rows.position)
+    result.wrong_step.add(rows, rows.step != ideal.step)
+    _judge_segment(rows, result)
+    if ideal.microbatch is not None:
+        result.wrong_microbatch.add(rows, rows.part.microbatch != ideal.microbatch)
+    if ideal.sample_id is not None:
+        wrong = ideal.sample_id != rows.sample_id
+        if wrong.any():
+            result.wrong_sample.add(rows, wrong & (rows.position >= 0), expected.rows)
+    _judge_content(rows, expected, ideals.all_known, result)
+
+
+def _judge_content(rows: Rows, expected: Expected, all_known: bool, result: Coverage) -> None:
+    ids, size = rows.sample_id, len(expected.known)
+    if all_known and size and ids.min() >= 0 and ids.max() < size:
+        result.wrong_content.add(rows, expected.content.take(ids, mode="wrap") != rows.part.content)
+        return
+    known = (ids >= 0) & (ids < size)
+    known[known] = expected.known[ids[known]]
+    differs = np.zeros(len(known), np.bool_)
+    differs[known] = expected.content[ids[known]] != rows.part.content[known]
+    result.wrong_content.add(rows, differs)
+    result.unread += int(np.count_nonzero(~known))
 
 
 def _judge_segment(rows: Rows, result: Coverage) -> None:
