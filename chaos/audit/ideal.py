@@ -1,4 +1,4 @@
-"""What ledger rows ought to hold (invariant 3): step, microbatch and sample of each position, contents of each sample."""
+"""What ledger rows ought to hold (invariant 3): step, microbatch, sample of each position, content of each sample."""
 
 from __future__ import annotations
 

@@ -6,25 +6,22 @@ dataset as it is now. What cannot be compared is unknown, never taken as right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from chaos.audit.consumed import ids_differ, ids_missing
 from chaos.audit.coverage import Expected, cover
 from chaos.audit.events import Finished
-from chaos.audit.evidence import I64, Evidence, Manifest, Moment, Publish, Segment, SegmentMeta
+from chaos.audit.evidence import Evidence, Manifest, Moment, Publish, Segment
 from chaos.audit.facts import RunBegun
 from chaos.audit.findings import Case, Finding, count, microbatches
-from chaos.audit.formats import bulk_digest
 from chaos.audit.ledger_prose import Teller
 from chaos.audit.logbook import lineage, unusable
 from chaos.audit.order import disorder, strange_samples
 from chaos.audit.plan import Plan, plan_fingerprint
-from chaos.audit.steps import Finder
 from chaos.audit.told import other_groups
 from chaos.audit.verified import damages, manifest_of
-from chaos.audit.witnesses import events, steps
+from chaos.audit.witnesses import events
 
 ID, NAME = 3, "no gaps, no duplicates"
 
@@ -177,8 +174,8 @@ def _judge_rows(evidence: Evidence, begun: RunBegun, links: Sequence[Link], case
     Teller(evidence, segments, expected, plan).tell(coverage, case)
     if coverage.unread and data.problem is None:
         case.unsure.append(f"the dataset lacks {count(coverage.unread, 'sample')} that the ledger names")
-    case.wrong += _ids_differ(evidence, segments)
-    case.unsure += _ids_missing(evidence, segments)
+    case.wrong += ids_differ(evidence, segments)
+    case.unsure += ids_missing(evidence, segments)
     if plan is not None and evidence.begun is not None:
         case.wrong += strange_samples(evidence, evidence.begun, plan, segments)
 
@@ -208,96 +205,3 @@ def _updates(start: Moment, last: int, microbatch: int) -> str:
     """`4 to 6`; `4 (from microbatch 3 on) to 6 (of it 2 microbatches)`."""
     begin = f"{start[0]} (from microbatch {start[1]} on)" if start[1] else f"{start[0]}"
     return f"{begin} to {last}" + (f" (of it {microbatches(microbatch)})" if microbatch else "")
-
-
-def _whole_steps(segments: Sequence[Segment]) -> Iterator[tuple[SegmentMeta, int, I64]]:
-    """(place of the last of its segments, update, its sample ids) of the updates that are finished and all there.
-
-    segments: in the order of the lineage. The rows of an update in which a checkpoint lies are in several.
-    """
-    unfinished: dict[int, tuple[Moment, I64]] = {}  # by rank: where its last segment ended, ids of that update
-    for segment in segments:
-        meta, before = segment.meta, unfinished.pop(segment.meta.rank, None)
-        for step, ids in _ids_by_step(segment):
-            if step == meta.first_step and meta.first_microbatch:
-                if before is None or before[0] != meta.start:
-                    continue  # the rest of it is lost or was never written: told elsewhere
-                ids = np.concatenate([before[1], ids])
-            if meta.microbatch and step == meta.step:
-                unfinished[meta.rank] = ((meta.step, meta.microbatch), ids)
-            else:
-                yield meta, step, ids
-
-
-def _ids_by_step(segment: Segment) -> Iterator[tuple[int, I64]]:
-    """(update, its sample ids in the order of consumption), ascending."""
-    if not _in_order(segment):
-        order = np.lexsort((segment.position, segment.microbatch, segment.step))
-        yield from _split(segment.step[order], segment.sample_id[order])
-        return
-    held: tuple[int, list[I64]] | None = None  # the update that a part of the segment ended in
-    for part in segment.parts():
-        for step, ids in _split(part.step, part.sample_id):
-            if held is not None and held[0] == step:
-                held[1].append(ids)
-                continue
-            if held is not None:
-                yield held[0], np.concatenate(held[1])
-            held = step, [ids]
-    if held is not None:
-        yield held[0], np.concatenate(held[1])
-
-
-def _in_order(segment: Segment) -> bool:
-    """Whether the rows, which are in order of position, are in order of consumption too."""
-    last = (-1, -1)
-    for part in segment.parts():
-        step, microbatch = part.step, part.microbatch
-        if (int(step[0]), int(microbatch[0])) < last or np.any(step[1:] < step[:-1]):
-            return False
-        if np.any((microbatch[1:] < microbatch[:-1]) & (step[1:] == step[:-1])):
-            return False
-        last = (int(step[-1]), int(microbatch[-1]))
-    return True
-
-
-def _split(steps: I64, ids: I64) -> Iterator[tuple[int, I64]]:
-    """steps: ascending. One piece of ids for each of them."""
-    if len(steps):
-        starts = np.flatnonzero(steps[1:] != steps[:-1]) + 1
-        yield from zip(steps[[0, *starts.tolist()]].tolist(), np.split(ids, starts), strict=True)
-
-
-def _ids_differ(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str]:
-    """The ids that a rank recorded at each step must be those of its ledger rows."""
-    done, recorded = steps(evidence), _recorded(evidence)
-    for meta, step, ids in _whole_steps(segments):
-        found = recorded.get((meta.attempt, meta.rank))
-        place = None if found is None else found.index(step + 1)
-        digest = bulk_digest(np.ascontiguousarray(ids, "<i8").data)
-        if place is not None and done.texts("ids", np.array([place])) != [digest]:
-            yield (
-                f"rank {meta.rank} of attempt {meta.attempt} recorded other samples for step {step} than "
-                f"its ledger has (first sample id there {int(ids[0])})"
-            )
-
-
-def _ids_missing(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str]:
-    """A published update must also be in the history of its rank."""
-    recorded = _recorded(evidence)
-    for segment in segments:
-        meta = segment.meta
-        finished = meta.last_step if meta.microbatch else meta.last_step + 1
-        if finished <= meta.first_step:
-            continue
-        found = recorded.get((meta.attempt, meta.rank))
-        there = 0 if found is None else len(found.after(meta.first_step))
-        if there < finished - meta.first_step:
-            step = meta.first_step + 1 + there
-            yield f"the history of rank {meta.rank} in attempt {meta.attempt} lacks step {step}"
-
-
-def _recorded(evidence: Evidence) -> dict[tuple[int | None, int], Finder]:
-    """(attempt, rank) → what it recorded, by updates done."""
-    done = steps(evidence)
-    return {who: Finder(done, own) for who, own in done.by_rank.items()}

@@ -179,16 +179,18 @@ class Plan:
         short_window = short_at // self.window_groups
         # Where the offset would be if the short group were full: windows then all begin at multiples of `full`.
         after = (short_window + 1) * full - lacking
-        padded = np.where(offsets < after, offsets, offsets + lacking) if lacking else offsets
+        if not lacking or offsets.max() < after:
+            padded = offsets
+        elif offsets.min() >= after:
+            padded = offsets + lacking
+        else:
+            padded = np.where(offsets < after, offsets, offsets + lacking)
         windows = padded // full
-        begins = windows * full
-        if lacking:
-            begins -= np.where(windows > short_window, lacking, 0)
         distinct, which = _numbered(windows)
         sizes = np.minimum(full, self.groups * self.group_rows - distinct * full)
         sizes = sizes - np.where(distinct == short_window, lacking, 0)
         keys = _keys(self.seed, epoch, 2, distinct.astype(np.uint64))
-        rows = _permuted(sizes, keys, which, offsets - begins)
+        rows = _permuted(sizes, keys, which, padded - windows * full)
         # Rows behind the short group's end skip the rows that it lacks.
         end_of_short = (short_at - short_window * self.window_groups + 1) * self.group_rows - lacking
         if lacking and distinct[0] <= short_window <= distinct[-1]:
@@ -202,7 +204,7 @@ class Plan:
         """Group at each place of the epoch's order of groups."""
         key = int(_keys(self.seed, epoch, 1, _words(0))[0])
         if self.groups <= _PIECE:
-            return _order(self.groups, key)[places]
+            return _order(self.groups, key).take(places, mode="wrap")
         distinct, which = _numbered(places)
         return permute_tabled(self.groups, _words(key), None, distinct)[which]
 
