@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from chaos.audit.deaths import identity
-from chaos.audit.events import Detected, Event, Fenced, Formed, Joined, Restored, Resumed, SaveDue, StepDone
+from chaos.audit.events import Detected, Event, Fenced, Formed, Joined, Restored, Resumed, SaveDue
 from chaos.audit.evidence import Evidence, Moment
 from chaos.audit.facts import Receipt, RunBegun
 from chaos.audit.logbook import attempts
 from chaos.audit.redo import greatest_update, restored_moment
-from chaos.audit.witnesses import events, instant, steps_by_attempt
+from chaos.audit.witnesses import boot, events, instant, steps, steps_by_attempt
 
 _Instant = tuple[str | None, int]
 
@@ -148,12 +150,10 @@ def _latest(instants: Iterable[_Instant]) -> _Instant | None:
 
 def _first_step(evidence: Evidence, attempt: int, least: int) -> _Instant | None:
     """When the attempt first had done an update, of at least number `least`."""
-    found = [
-        instant(evidence, event)
-        for event in events(evidence, StepDone)
-        if event.attempt == attempt and event.what.step >= least
-    ]
-    return min(found, key=lambda at: at[1]) if found and len({boot for boot, _ in found}) == 1 else None
+    done = steps(evidence)
+    found = np.flatnonzero((done.attempt == attempt) & (done.step >= least))
+    boots = {boot(evidence, file) for file in done.files(found)}
+    return (boots.pop(), int(done.t_ns[found].min())) if len(boots) == 1 else None
 
 
 def _seconds(start: _Instant | None, end: _Instant | None) -> float | None:
