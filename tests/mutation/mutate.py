@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import gc
 import hashlib
 import importlib
 import json
@@ -85,6 +86,7 @@ class Mutation:
             print(f"left out, since they fail without any mutant: {self.map.failed}")
         for path in {nodeid.partition("::")[0]: nodeid for nodeid in sorted(self.items)}.values():
             self._protocol(path)  # so that what is imported and cached late is there before the forks
+        gc.freeze()
         done = {r["id"]: r for r in read(self.results)}
         for result in done.values():
             if result.get("by"):
@@ -115,7 +117,7 @@ class Mutation:
             self.map.covering(mutant) & self.items.keys(),
             key=lambda test: (-self.kills[mutant.function, test], own not in test, self.map.seconds[test], test),
         )
-        tests = covering if self.wanted.again else covering[: self.wanted.tests]
+        tests = covering[: self.wanted.tests]
         result = {name: getattr(mutant, name) for name in
                   ("id", "module", "function", "kind", "statement", "before", "after")}  # fmt: skip
         result |= {"line": mutant.lines[0], "tests": len(tests), "covering": len(covering)}
@@ -256,8 +258,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", help="e.g. ledger storage.entries; default: all")
     parser.add_argument("--results", type=Path, default=ROOT / "runs/mutation/results.jsonl")
-    parser.add_argument("--tests", type=int, default=40, help="how many of the tests that execute a line run at most")
-    parser.add_argument("--again", action="store_true", help="survivors too, with every test that executes the line")
+    parser.add_argument("--tests", type=int, default=25, help="of those that execute a line, so many at most")
+    parser.add_argument("--again", action="store_true", help="survivors too: with more or changed tests")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--summary", action="store_true", help="run nothing, print the score of each module")
     parser.add_argument("--survivors", action="store_true", help="run nothing, print score and survivors")
