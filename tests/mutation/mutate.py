@@ -10,7 +10,6 @@ import argparse
 import ast
 import collections
 import gc
-import hashlib
 import importlib
 import json
 import os
@@ -21,18 +20,16 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import coverage
 import hypothesis
 import pytest
 from mutants import Mutant, install, mutants
 from rich.console import Console
 from rich.progress import track
+from testmap import ROOT, TestMap, file_of, measured
 
-ROOT = Path(__file__).resolve().parents[2]
 AUDIT = (
     "ledger coverage newest moment vacuous fenced redo trajectory atomic retention logbook verified deaths order alike "
     "progress remembered failures told selfsame partial epochs record plan recovery_itself"
@@ -40,28 +37,9 @@ AUDIT = (
 STORAGE = ("storage.selection", "storage.retention", "storage.entries")
 MODULES = (*(f"chaos.audit.{name}" for name in AUDIT.split()), *STORAGE)
 TESTS = ("tests/audit", "tests/storage")
-SLOW_S = 2.0  # a test that takes longer is left out
 MEMORY_BYTES = 8 << 30
 WALL_S = 300.0  # of a mutant; the limit that counts is one of processor time for each test
 Result = dict[str, Any]
-
-
-@dataclass
-class Map:
-    """Which tests execute which lines, and how long each takes."""
-
-    digest: str
-    seconds: dict[str, float] = field(default_factory=dict)
-    failed: list[str] = field(default_factory=list)
-    lines: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # module → line → tests
-
-    def covering(self, mutant: Mutant) -> set[str]:
-        """What is evaluated at import is looked at by every test that executes anything of the module."""
-        first, last = mutant.lines
-        of_module = self.lines.get(mutant.module, {})
-        lines = of_module if not mutant.function else {str(line) for line in range(first, last + 1)}
-        found = {test for line in lines for test in of_module.get(line, ())}
-        return {test for test in found if test not in self.failed and self.seconds[test] < SLOW_S}
 
 
 class Mutation:
@@ -70,18 +48,17 @@ class Mutation:
     def __init__(self, wanted: argparse.Namespace) -> None:
         self.wanted = wanted
         self.results: Path = wanted.results
-        self.trees = {name: ast.parse(_file(name).read_text()) for name in wanted.modules}
+        self.trees = {name: ast.parse(file_of(name).read_text()) for name in wanted.modules}
         self.kills: collections.Counter[tuple[str, str]] = collections.Counter()  # (function, test)
         self.report = -1  # a pipe's end, in a child
         self.started, self.now = 0.0, ""
-        self.map = Map(_digest())
-        self.coverage: coverage.Coverage | None = None
+        self.map = TestMap("")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.items = {item.nodeid: item for item in session.items}
         for name in self.trees:
             importlib.import_module(name)
-        self._load_map()
+        self.map = measured(self.results.with_suffix(".map.json"), MODULES, TESTS, self.items, self._protocol)
         if self.map.failed:
             print(f"left out, since they fail without any mutant: {self.map.failed}")
         for path in {nodeid.partition("::")[0]: nodeid for nodeid in sorted(self.items)}.values():
@@ -177,50 +154,6 @@ class Mutation:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self.report >= 0 and report.failed:
             os._exit(1)
-        if self.coverage is not None:
-            self.map.seconds[report.nodeid] = self.map.seconds.get(report.nodeid, 0.0) + report.duration
-            if report.failed:
-                self.map.failed.append(report.nodeid)
-
-    # -- the map
-
-    def _load_map(self) -> None:
-        path = self.results.with_suffix(".map.json")
-        if not path.exists() or json.loads(path.read_text())["digest"] != self.map.digest:
-            pid = os.fork()
-            if pid == 0:
-                self._measure(path)
-            os.waitpid(pid, 0)
-        self.map = Map(**json.loads(path.read_text()))
-
-    def _measure(self, path: Path) -> None:
-        """Never returns: tracing stays in this process."""
-        try:
-            files = [str(_file(name)) for name in MODULES]
-            cover = self.coverage = coverage.Coverage(data_file=None, config_file=False, include=files)
-            cover.start()
-            for test in track(self.items, "which tests execute which lines", console=Console(stderr=True)):
-                cover.switch_context(test)
-                self._protocol(test)
-            cover.stop()
-            data = cover.get_data()
-            for name in MODULES:
-                by_line = data.contexts_by_lineno(str(_file(name)))
-                self.map.lines[name] = {str(line): sorted(filter(None, tests)) for line, tests in by_line.items()}
-            path.write_text(json.dumps(vars(self.map)))
-            os._exit(0)
-        finally:
-            os._exit(1)
-
-
-def _file(module: str) -> Path:
-    return ROOT / f"{module.replace('.', '/')}.py"
-
-
-def _digest() -> str:
-    """Of everything that the map rests on."""
-    paths = [p for folder in ("chaos/audit", "storage", *TESTS) for p in sorted((ROOT / folder).rglob("*.py"))]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def read(path: Path) -> Iterator[Result]:
@@ -228,7 +161,7 @@ def read(path: Path) -> Iterator[Result]:
     if path.exists():
         found = {r["id"]: r for r in map(json.loads, path.read_text().splitlines())}
         for name in MODULES:
-            yield from (found[m.id] for m in mutants(name, ast.parse(_file(name).read_text())) if m.id in found)
+            yield from (found[m.id] for m in mutants(name, ast.parse(file_of(name).read_text())) if m.id in found)
 
 
 def summary(path: Path, survivors: bool) -> None:
@@ -237,7 +170,7 @@ def summary(path: Path, survivors: bool) -> None:
     print(f"{'module':32}{'mutants':>8}{'run':>8}{'killed':>8}{'timeout':>8}{'survived':>9}{'uncovered':>10}{'score':>8}")
     for name in MODULES:
         count = collections.Counter(r["outcome"] for r in results if r["module"] == name)
-        count["all"] = len(mutants(name, ast.parse(_file(name).read_text())))
+        count["all"] = len(mutants(name, ast.parse(file_of(name).read_text())))
         total += count
         print(_row(name, count))
     print(_row("all", total))
