@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,43 +22,38 @@ SLOW_S = 2.0  # a test that takes longer is left out
 
 @dataclass
 class TestMap:
-    """digest: of everything but the tests; files: digest of each test file; seconds: how long each test takes, traced.
+    """digest: of all but the tests; files: digest of each test file; seconds: processor time of each test, traced.
 
-    failed: tests that fail without any mutant; lines: module → line → tests.
+    failed: tests that fail without any mutant; lines: test → module → lines.
     """
 
     __test__ = False
-
     digest: str
     files: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
-    lines: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    lines: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
     def covering(self, mutant: Mutant) -> set[str]:
         """What is evaluated at import is looked at by every test that executes anything of the module."""
         first, last = mutant.lines
-        of_module = self.lines.get(mutant.module, {})
-        lines = of_module if not mutant.function else {str(line) for line in range(first, last + 1)}
-        found = {test for line in lines for test in of_module.get(line, ())}
+        found = {test for test, modules in self.lines.items() for line in modules.get(mutant.module, ())
+                 if first <= line <= last or not mutant.function}  # fmt: skip
         return {test for test in found if test not in self.failed and self.seconds[test] < SLOW_S}
 
     def forget(self, files: set[str]) -> None:
         """Whatever is known of the tests in these files."""
-        for tests in (tests for lines in self.lines.values() for tests in lines.values()):
-            tests[:] = [test for test in tests if test.partition("::")[0] not in files]
-        self.seconds = {test: took for test, took in self.seconds.items() if test.partition("::")[0] not in files}
-        self.failed = [test for test in self.failed if test.partition("::")[0] not in files]
+        gone = {test for test in self.seconds if test.partition("::")[0] in files}
+        self.seconds = {test: took for test, took in self.seconds.items() if test not in gone}
+        self.lines = {test: lines for test, lines in self.lines.items() if test not in gone}
+        self.failed = [test for test in self.failed if test not in gone]
 
 
-class _Times:
-    """Notes how long each test takes, and whether it fails."""
-
+class _Failures:
     def __init__(self, into: TestMap) -> None:
         self.into = into
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.into.seconds[report.nodeid] = self.into.seconds.get(report.nodeid, 0.0) + report.duration
         if report.failed:
             self.into.failed.append(report.nodeid)
 
@@ -95,18 +91,20 @@ def _measure(
     found: TestMap, modules: Sequence[str], items: Mapping[str, pytest.Item], run: Callable[[str], None]
 ) -> None:
     for item in [*items.values()][:1]:
-        item.config.pluginmanager.register(_Times(found))
+        item.config.pluginmanager.register(_Failures(found))
     files = [str(file_of(name)) for name in modules]
     cover = coverage.Coverage(data_file=None, config_file=False, include=files)
     cover.start()
     for test in track(items, "which tests execute which lines", console=Console(stderr=True)):
         cover.switch_context(test)
+        began = time.process_time()
         run(test)
+        found.seconds[test], found.lines[test] = time.process_time() - began, {}
     cover.stop()
     for name in modules:
-        of_module = found.lines.setdefault(name, {})
         for line, tests in cover.get_data().contexts_by_lineno(str(file_of(name))).items():
-            of_module[str(line)] = sorted({*of_module.get(str(line), ()), *filter(None, tests)})
+            for test in filter(None, tests):
+                found.lines[test].setdefault(name, []).append(line)
 
 
 def file_of(module: str) -> Path:
