@@ -52,6 +52,7 @@ class Mutation:
         self.kills: collections.Counter[tuple[str, str]] = collections.Counter()  # (function, test)
         self.report = -1  # a pipe's end, in a child
         self.map = TestMap("")
+        self.rarity: dict[str, dict[str, float]] = {}  # by module: test → how rare the lines are that it executes
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.items = {item.nodeid: item for item in session.items}
@@ -100,15 +101,16 @@ class Mutation:
         return {**result, "outcome": outcome, "by": by, "seconds": round(time.monotonic() - began, 3)}
 
     def _in_order(self, mutant: Mutant, tests: Iterable[str]) -> list[str]:
-        """What killed a neighbour, then by turns the quickest of each test file, and ten of the module's own file."""
-        own = f"test_{mutant.module.rpartition('.')[2]}.py"
-        turns: collections.Counter[str] = collections.Counter()
-        key = {}
-        for test in sorted(tests, key=lambda test: (self.map.seconds[test], test)):
-            file = test.partition("::")[0]
-            turns[file] += 1
-            key[test] = (-self.kills[mutant.function, test], turns[file] / (10 if file.endswith(own) else 1), file)
-        return sorted(key, key=key.__getitem__)
+        """What killed a neighbour first, then those that go where few go in the module and in what it imports."""
+        if mutant.module not in self.rarity:
+            self.rarity[mutant.module] = self.map.rarity(self._related(mutant.module))
+        rarity = self.rarity[mutant.module]
+        return sorted(tests, key=lambda test: (-self.kills[mutant.function, test], -rarity[test], test))
+
+    def _related(self, module: str) -> list[str]:
+        nodes = [node for node in ast.walk(self.trees[module]) if isinstance(node, ast.ImportFrom)]
+        names = {f"{node.module}.{alias.name}" for node in nodes for alias in node.names} | {n.module for n in nodes}
+        return [name for name in MODULES if name == module or name in names]
 
     def _in_child(self, mutant: Mutant, tree: ast.Module, tests: list[str]) -> tuple[str, str]:
         """killed: a test failed; timeout: a test ran far longer than it should; survived."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,12 @@ class TestMap:
         found = {test for test, modules in self.lines.items() for line in modules.get(mutant.module, ())
                  if first <= line <= last or not mutant.function}  # fmt: skip
         return {test for test in found if test not in self.failed and self.seconds[test] < SLOW_S}
+
+    def rarity(self, modules: Iterable[str]) -> dict[str, float]:
+        """Of each test: the sum, over the lines of these modules that it executes, of one by how many tests do."""
+        lines = {test: [(m, line) for m in modules for line in of.get(m, ())] for test, of in self.lines.items()}
+        often = Counter(line for found in lines.values() for line in found)
+        return {test: sum(1 / often[line] for line in found) for test, found in lines.items()}
 
     def forget(self, files: set[str]) -> None:
         """Whatever is known of the tests in these files."""
