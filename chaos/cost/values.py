@@ -181,13 +181,21 @@ class Spreading:
 
 
 @dataclass(frozen=True)
+class PartCost:
+    """How long recoveries were in one part."""
+
+    name: str
+    seconds: Estimate
+
+
+@dataclass(frozen=True)
 class Row:
     """One interval: `every` so many steps. None: there was no observation of it.
 
     step_s: a step without a save in flight. step_saving_s: one with a save in flight all along. stall_s, wait_s,
     background_s, save_bytes: of a save. contention_s: a save's extra step time. save_s: stall + wait + contention, what
-    a save costs the training. overhead: save_s over the time of the interval's steps. parts_s: by the names in PARTS
-    and `unexplained`. unexplained: share of whole_s. goodput: at the stated mean time between failures.
+    a save costs the training. overhead: save_s over the time of the interval's steps. parts: by the names in PARTS, and
+    `unexplained`, which is no part. unexplained: share of whole_s. goodput: at the stated mean time between failures.
     """
 
     every: int
@@ -209,7 +217,7 @@ class Row:
     redo_samples: Spreading | None
     redo_s: Spreading | None
     lost_s: Spreading | None
-    parts_s: tuple[tuple[str, Estimate], ...]
+    parts: tuple[PartCost, ...]
     whole_s: Spreading | None
     downtime_s: Spreading | None
     unexplained: Estimate | None
