@@ -54,8 +54,8 @@ class Journal:
         complete = whole[: whole.rfind(b"\n") + 1]
         lines = [json.loads(line) for line in complete.splitlines()]
         if not lines or lines[0] != header:
-            raise IntervalsError(f"{self.path}: was begun with another experiment, code or choice of kills: give another "
-                                 "--output, or the options that it was begun with")  # fmt: skip
+            what = "was begun with another experiment, code or choice of kills"
+            raise IntervalsError(f"{self.path}: {what}: give another --output, or the options that it was begun with")
         if len(complete) < len(whole):
             with self.path.open("r+b") as file:
                 file.truncate(len(complete))

@@ -47,6 +47,15 @@ class Planned:
 
 
 @dataclass(frozen=True)
+class PlannedRun:
+    """A run with kills, one an attempt from the first on."""
+
+    name: str
+    every: int
+    kills: tuple[Planned, ...]
+
+
+@dataclass(frozen=True)
 class _Place:
     """finished: updates when it strikes. hit: of the save that is held, counted in the attempt; 0 without a gate."""
 
