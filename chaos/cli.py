@@ -51,8 +51,8 @@ app.command("sweep", epilog=f"Example: killpoint sweep --sample 50. {_STATUSES}"
 app.command("soak", epilog=f"Example: killpoint soak --kills 100. {_STATUSES}")(soak_command)
 app.command("check", epilog=f"Example: killpoint check experiment.yaml --budget 60s. {_STATUSES}")(check_command)
 app.command(
-    "intervals", epilog="Example: killpoint intervals --every 1,5,20 --kills 10. Exit status: 0 every run valid and every "
-    "prediction met, 1 not so, 2 could not judge.",
+    "intervals", epilog="Example: killpoint intervals --every 1,5,20 --kills 10. Exit status: 0 every run valid and "
+    "every prediction met, 1 not so, 2 could not judge.",
 )(intervals_command)  # fmt: skip
 app.command("gallery", epilog="Example: killpoint gallery --only 4 --only 20.")(gallery_command)
 ExperimentArgument = Annotated[

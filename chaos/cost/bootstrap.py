@@ -16,7 +16,7 @@ from chaos.cost.values import Estimate, Spreading
 
 F64 = npt.NDArray[np.float64]
 CONFIDENCE = 0.95
-_CELLS = 4_000_000  # numbers resampled at once
+_CELLS = 2_000_000  # numbers resampled at once
 
 
 class Bootstrap:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,19 +72,33 @@ def steps_needed(every: tuple[int, ...], steps: int) -> int:
 
 def even(setting: Setting, pace: Pace, kills: int, seed: int) -> list[tuple[Planned, ...]]:
     """Runs with gated kills at (j + ½)/kills of the interval, j = 0 … kills − 1, in an order drawn from the seed."""
-    phases = [(index + 0.5) / kills * setting.every for index in range(kills)]
-    random.Random(f"{seed}/{setting.every}").shuffle(phases)
-    runs: list[list[Planned]] = [[]]
-    began = 0
-    for number, phase in enumerate(phases):
-        flying = phase * pace.step_s < pace.background_s
-        place = _place(setting, pace, began, phase, flying) if len(runs[-1]) < KILLS_A_RUN else None
-        if place is None:
-            runs, began = [*runs, []] if runs[-1] else runs, 0
-            place = _place(setting, pace, began, phase, flying) or _first_place(setting, phase, flying)
-        runs[-1].append(_gated(setting, number, len(runs[-1]), began, place, phase, flying))
-        began = place.restored
+    pending = [(index + 0.5) / kills * setting.every for index in range(kills)]
+    random.Random(f"{seed}/{setting.every}").shuffle(pending)
+    runs: list[list[Planned]] = []
+    while pending:
+        began, run = 0, list[Planned]()
+        first = next((each for each in pending if each < 1.0), pending[0])  # only a run's beginning may have room
+        found: tuple[float, _Place] | None = (first, _first_place(setting, pace, first))
+        while found is not None:
+            phase, place = found
+            pending.remove(phase)
+            number = kills - len(pending) - 1
+            run.append(_gated(setting, number, len(run), began, place, phase, _flying(pace, phase)))
+            began = place.restored
+            found = _next_place(setting, pace, began, pending) if len(run) < KILLS_A_RUN else None
+        runs.append(run)
     return [tuple(run) for run in runs]
+
+
+def _next_place(setting: Setting, pace: Pace, began: int, pending: Sequence[float]) -> tuple[float, _Place] | None:
+    """The first phase that has a place in an attempt which begins at `began`."""
+    placed = ((phase, _place(setting, pace, began, phase)) for phase in pending)
+    return next(((phase, place) for phase, place in placed if place is not None), None)
+
+
+def _flying(pace: Pace, phase: float) -> bool:
+    """Whether the last save would still be in flight."""
+    return phase * pace.step_s < pace.background_s
 
 
 def exponential(setting: Setting, pace: Pace, kills: int, seed: int) -> list[tuple[Planned, ...]]:
@@ -110,9 +124,9 @@ def exponential(setting: Setting, pace: Pace, kills: int, seed: int) -> list[tup
     return [tuple(run) for run in runs]
 
 
-def _place(setting: Setting, pace: Pace, began: int, phase: float, flying: bool) -> _Place | None:
+def _place(setting: Setting, pace: Pace, began: int, phase: float) -> _Place | None:
     """Where in an attempt that begins at `began` it can strike; None if the run is too short for it."""
-    every, offset = setting.every, int(phase)
+    every, offset, flying = setting.every, int(phase), _flying(pace, phase)
     least = 2 if flying and began == 0 else 1  # so that there is a checkpoint to restore
     settle = _settle_steps(setting, pace)
     wanted = max(least, math.ceil(settle / every))
@@ -121,13 +135,18 @@ def _place(setting: Setting, pace: Pace, began: int, phase: float, flying: bool)
         room = flying or began == 0 or due + every <= setting.steps  # for the kills that follow
         if room and due + offset < setting.steps:
             return _Place(due + offset, hit, due - every if flying else due)
-    if not flying and began > 0 and every >= settle and began + offset < setting.steps:
-        return _Place(began + offset, 0, began)  # before the attempt's first save: nothing else can be published
+    if not flying and began > 0 and offset > 0 and every >= settle and began + offset < setting.steps:
+        # Before the attempt's first save nothing else can be published; but it has to finish an update of its own,
+        # or what is done again is what the attempt before it had done.
+        return _Place(began + offset, 0, began)
     return None
 
 
-def _first_place(setting: Setting, phase: float, flying: bool) -> _Place:
-    """In a new run that is too short for the phase: as far into it as there are steps."""
+def _first_place(setting: Setting, pace: Pace, phase: float) -> _Place:
+    """In a new run; if it is too short for the phase, as far into it as there are steps."""
+    if (place := _place(setting, pace, 0, phase)) is not None:
+        return place
+    flying = _flying(pace, phase)
     hit = 2 if flying else 1
     due = hit * setting.every
     return _Place(min(due + int(phase), setting.steps - 1), hit, due - setting.every if flying else due)

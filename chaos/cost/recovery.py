@@ -195,16 +195,18 @@ def _before(clocks: Clocks, event: Seen, duration_s: float) -> tuple[float | Non
 
 
 def _moment_restored(w: Witnessed, clocks: Clocks, attempt: int) -> float | None:
-    """When the training stood where the attempt begins: at the save, or where the attempt before it began."""
-    chosen = next(iter(w.of(Chosen, attempt)), None)
-    before = max((event.attempt for event in w.of(StepDone) if event.attempt is not None and event.attempt < attempt),
-                 default=None)  # fmt: skip
-    if chosen is None or before is None:
+    """When the training stood where the attempt begins: at the save, or where the attempt before it began.
+
+    None if that one had not begun to train: what is done again then was lost to an earlier failure, and counted there.
+    """
+    chosen, before = next(iter(w.of(Chosen, attempt)), None), attempt - 1
+    if chosen is None:
         return None
     due = [event for event in w.of(SaveDue, before) if _name(event, before) == chosen.what.name]
     if due:
         return _last(map(clocks.seen, due))
-    return _last(clocks.at(event.boot, event.t_ns - _length_ns(event.what)) for event in first_steps(w, before))
+    begun = [clocks.at(event.boot, event.t_ns - _length_ns(event.what)) for event in first_steps(w, before)]
+    return _last(begun or map(clocks.seen, w.of(PipelineStarted, before)))
 
 
 def _name(event: Seen, attempt: int) -> str:

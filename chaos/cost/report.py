@@ -113,7 +113,8 @@ def _recommendation(found: Recommendation, result: Intervals) -> Table:
         asked = result.asked
         limits = [f"{asked.max_redo_s:g} s"] if asked.max_redo_s is not None else []
         limits += [f"{asked.max_redo_steps} steps"] if asked.max_redo_steps is not None else []
-        text = f"every {_steps(found.limit)} at most" if found.limit.value else "met by none, not even by a save every step"
+        none = "met by no interval, not even every step"
+        text = f"every {_steps(found.limit)} at most" if found.limit.value else none
         table.add_row(f"limit {' and '.join(limits)}", text)
     for formula in found.formulas:
         table.add_row(formula.name, f"every {_steps(formula.every)}, {_interval(formula.interval_s, 1, 2)} s")

@@ -5,10 +5,13 @@ It trains, saves, is killed and restores as the protocol says, step by step, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.cost import records as r
+from chaos.cost.plan import Planned
+from chaos.cost.predict import Setting
 from chaos.cost.records import Seen, Struck, Witnessed
 from storage.manifest import checkpoint_name
 
@@ -17,7 +20,8 @@ BOOT = "boot-a"
 SUPERVISOR = "supervisor-h-1-1.jsonl"
 COMMITTER = "committer-h-2-1.jsonl"
 # Lengths in ms of what each recovery consists of; `gap` is what nobody accounts for.
-DETECT, FENCE, ACQUIRE, PROPOSE, JOIN, LOAD, CHOOSE, RESTORE, PIPELINE, STEP, WAIT = 20, 30, 12, 7, 15, 40, 9, 50, 3, 100, 6
+DETECT, FENCE, ACQUIRE, PROPOSE, JOIN = 20, 30, 12, 7, 15
+LOAD, CHOOSE, RESTORE, PIPELINE, STEP, WAIT = 40, 9, 50, 3, 100, 6
 GAP = 2
 BACKGROUND, STALL = 40, 4
 
@@ -159,3 +163,15 @@ class Simulated:
         self.say(SUPERVISOR, attempt, r.Detected("rank", pid, 1))
         self.pids[kill.rank] = self._standby(0) if self._spare is None else self._spare
         self._spare = None
+
+
+def kills_of(run: Sequence[Planned], of: Setting) -> list[Kill]:
+    """The planned kills as this simulation takes them, from the faults alone."""
+    found, began = [], 0
+    for kill in run:
+        done = kill.fault["at"]["hit"] - 1
+        finished, partial = began + done // of.microbatches, done % of.microbatches + 1
+        published = "gate" not in kill.fault or kill.fault["gate"]["point"] == "save.done"
+        found.append(Kill(finished, partial, published, kill.rank))
+        began = finished // of.every * of.every - (0 if published else of.every)
+    return found

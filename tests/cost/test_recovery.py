@@ -56,6 +56,12 @@ def test_the_same_checkpoint_again_is_lost_from_where_the_attempt_began() -> Non
     assert again.lost_s == pytest.approx(3 * kit.STEP / 1e3)
 
 
+def test_an_attempt_that_finished_nothing_lost_only_its_own_time() -> None:
+    _, again = recovered(Simulated(every=5, steps=12), Kill(8, 2), Kill(5, 2))
+    assert (again.redo_steps, again.partial_microbatches) == (3, None)  # what attempt 0 had done is still to be redone
+    assert again.lost_s == pytest.approx(kit.STEP / 2 / 1e3)
+
+
 def test_from_nothing_nothing_is_read() -> None:
     (one,) = recovered(Simulated(every=5, steps=12), Kill(3, 1))
     assert (one.restored_step, one.redo_steps, one.bytes_read) == (0, 3, 0)
