@@ -28,12 +28,21 @@ BACKGROUND, STALL = 40, 4
 
 @dataclass
 class Kill:
-    """When so many updates are finished and so many microbatches of the next one; published: of the last save due."""
+    """When so many updates are finished and so many microbatches of the next one; published: of the last save due.
+
+    waiting: that one has not even been staged, since the one before it is still in flight.
+    """
 
     finished: int
     partial: int
     published: bool = True
     rank: int = 0
+    waiting: bool = False
+
+    def holds(self, step: int, every: int) -> bool:
+        """Whether the save of this step is not published when it strikes."""
+        last = self.finished // every * every
+        return (step == last and not self.published) or (self.waiting and step == last - every)
 
 
 @dataclass
@@ -133,15 +142,18 @@ class Simulated:
             if self._spare is None:
                 self._standby(self.warm_ms)
             if (step + 1) % self.every == 0 or step + 1 == self.steps:
-                held = kill is not None and kill.finished // self.every * self.every == step + 1 and not kill.published
-                name = self._save(attempt, step + 1, held)
+                held = kill is not None and kill.holds(step + 1, self.every)
+                waits = held and kill is not None and kill.waiting and step + 1 == kill.finished
+                name = self._save(attempt, step + 1, held, waits)
                 newest = newest if held else (step + 1, name)
         self.say(SUPERVISOR, attempt, r.Finished(self.steps))
         return newest
 
-    def _save(self, attempt: int, step: int, held: bool) -> str:
+    def _save(self, attempt: int, step: int, held: bool, waits: bool) -> str:
         for rank in range(self.ranks):
             self.say(self.file(rank), attempt, r.SaveDue(rank, step))
+        if waits:
+            return ""
         self.pass_ms(STALL)
         for rank in range(self.ranks):
             self.say(self.file(rank), attempt, r.SaveStaged(rank, step, STALL / 1e3, 0.0))

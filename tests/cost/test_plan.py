@@ -48,6 +48,12 @@ def test_every_kill_is_exact_and_comes_as_it_was_said(every: int) -> None:
         assert sum(trained_steps(run, setting(every))) >= STEPS
 
 
+def test_no_kill_strikes_before_its_attempt_has_finished_a_step() -> None:
+    for seed in range(8):
+        for run in even(setting(20), replace(PACE, background_s=0.0), 60, seed):
+            assert min(kill.fault["at"]["hit"] for kill in run) > 4
+
+
 @pytest.mark.parametrize("every", [5, 20, 50])
 def test_kills_cover_the_interval_evenly(every: int) -> None:
     phases = sorted(kill.phase_steps or 0.0 for run in even(setting(every), PACE, 20, seed=3) for kill in run)
@@ -114,6 +120,11 @@ def test_the_bounds_of_random_kills_hold_whatever_the_save_does(every: int) -> N
             (one,) = costs_of(Simulated(every, 20).run([Kill(finished, 2, published)])).recoveries
             assert met(at_random(of), replace(one, redo_microbatches=None))
             assert not met(at_random(of), replace(one, redo_steps=2 * every + 1))
+        if finished % every == 0:  # the worst: the last save waits for the one before
+            worst = Kill(finished, 0, published=False, waiting=True)
+            (one,) = costs_of(Simulated(every, 20).run([worst])).recoveries
+            assert one.redo_steps == 2 * every
+            assert met(at_random(of), one)
     assert not at_random(of).exact
 
 
