@@ -50,7 +50,7 @@ def met(expected: Expected, recovery: Recovery) -> bool:
     found = (recovery.restored_step, recovery.redo_steps, recovery.redo_samples)
     bounds = (expected.restored_step, expected.redo_steps, expected.redo_samples)
     whole = all(got is not None and low <= got <= high for got, (low, high) in zip(found, bounds, strict=True))
-    if expected.redo_microbatches is None or (recovery.redo_microbatches is None and not expected.exact):
+    if recovery.redo_microbatches is None and not expected.exact:
         return whole
     low, high = expected.redo_microbatches
     return whole and recovery.redo_microbatches is not None and low <= recovery.redo_microbatches <= high

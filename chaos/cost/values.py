@@ -1,7 +1,6 @@
 """What is measured, and what comes of it: the values that `intervals.json` holds. Schema: `chaos/cost/README.md`.
 
-Durations are seconds, counts of training are steps (optimizer updates), microbatches (of one rank) or samples (of all
-ranks). None stands for what was not seen: never for zero.
+Durations are seconds, counts are steps (updates), microbatches (of one rank), samples (of all). None: it was not seen.
 """
 
 from __future__ import annotations
@@ -111,19 +110,16 @@ class Costs:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a kill must cost, written down before its run starts: [least, most] of each.
-
-    exact: least and most are one number each, so there is nothing to chance. None: nothing is said of it.
-    """
+    """What a kill must cost, written down before its run starts: [least, most] of each."""
 
     restored_step: tuple[int, int]
     redo_steps: tuple[int, int]
     redo_samples: tuple[int, int]
-    redo_microbatches: tuple[int, int] | None
+    redo_microbatches: tuple[int, int]
 
     @property
     def exact(self) -> bool:
-        """Whether nothing is left open."""
+        """Whether nothing is left to chance."""
         return self.restored_step[0] == self.restored_step[1] and self.redo_steps[0] == self.redo_steps[1]
 
 
@@ -281,10 +277,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Intervals:
-    """The whole result. workload, ranks, steps, microbatches, global_batch: of each run.
-
-    complete: False if some runs are still to be done. recommendation: None without the observations that it needs.
-    notes: what the numbers do not say, in sentences.
+    """The whole result. complete: False if some runs are still to be done. recommendation: None without the observations
+    that it needs. notes: what the numbers do not say, in sentences.
     """
 
     format: str

@@ -45,7 +45,7 @@ def test_gated_kills_cost_what_was_said_and_an_interrupted_study_goes_on(place: 
         assert recovery.parts is not None
         assert recovery.whole_s is not None
         assert recovery.unexplained_s is not None
-        assert recovery.redo_microbatches == kill.expected.redo_microbatches[0]  # type: ignore[index]
+        assert recovery.redo_microbatches == kill.expected.redo_microbatches[0]
         assert min(astuple(recovery.parts)[:4]) > 0
         assert abs(sum(astuple(recovery.parts)) + recovery.unexplained_s - recovery.whole_s) < 1e-4
         assert recovery.bytes_read > 0
