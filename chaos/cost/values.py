@@ -277,8 +277,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Intervals:
-    """The whole result. complete: False if some runs are still to be done. recommendation: None without the observations
-    that it needs. notes: what the numbers do not say, in sentences.
+    """The result. complete: False if some runs are still to be done. recommendation: None without the observations that
+    it needs. notes: what the numbers do not say, in sentences.
     """
 
     format: str
