@@ -5,14 +5,14 @@ Instants of two boots do not compare; a duration that would need them is None, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from chaos.audit.deaths import identity
 from chaos.audit.events import Detected, Event, Fenced, Formed, Joined, Restored, Resumed, SaveDue, StepDone
 from chaos.audit.evidence import Evidence, Moment
 from chaos.audit.facts import Receipt, RunBegun
-from chaos.audit.logbook import attempts
+from chaos.audit.logbook import Attempt, attempts
 from chaos.audit.redo import greatest_update, restored_moment
 from chaos.audit.witnesses import events, instant, steps_by_attempt
 
@@ -44,22 +44,29 @@ class Recovery:
 
 def recoveries(evidence: Evidence) -> tuple[Recovery, ...]:
     """One for each attempt after the first."""
-    lives = attempts(evidence.store.log.entries)
-    return tuple(_recovery(evidence, number) for number in sorted(lives) if number > 0)
+    lives, done = attempts(evidence.store.log.entries), steps_by_attempt(evidence)
+    steps: dict[int | None, list[Event[StepDone]]] = {}
+    for event in events(evidence, StepDone):
+        steps.setdefault(event.attempt, []).append(event)
+    return tuple(
+        _recovery(evidence, life, greatest_update(done, number), steps.get(number, []))
+        for number, life in sorted(lives.items())
+        if number > 0
+    )
 
 
-def _recovery(evidence: Evidence, attempt: int) -> Recovery:
-    life = attempts(evidence.store.log.entries)[attempt]
-    greatest = greatest_update(steps_by_attempt(evidence), attempt)
+def _recovery(evidence: Evidence, life: Attempt, greatest: int, steps: Sequence[Event[StepDone]]) -> Recovery:
+    """greatest: update that had been finished before. steps: of this attempt."""
+    attempt = life.number
     restored, inside = restored_moment(life) if life.choose is not None else (None, 0)
     redo = None if restored is None else max(0, greatest - restored)
-    detection = _detection(evidence, attempt)
+    detection = _detection(evidence, life.fence.seq)
     strike = _strike(evidence, attempt, detection)
     detected = None if detection is None else instant(evidence, detection)
     joined = _last(evidence, Joined, attempt) or _last(evidence, Formed, attempt)
     loaded = _last(evidence, Restored, attempt)
-    first_step = _first_step(evidence, attempt, 0)
-    caught_up = _first_step(evidence, attempt, greatest)
+    first_step = _first_step(evidence, steps, 0)
+    caught_up = _first_step(evidence, steps, greatest)
     begun = evidence.begun
     return Recovery(
         attempt,
@@ -93,22 +100,18 @@ def _unfinished(evidence: Evidence, begun: RunBegun, attempt: int, restored: Mom
     return max(0, max(inside, default=0) - (restored[1] if restored[0] == reached else 0))
 
 
-def _detection(evidence: Evidence, attempt: int) -> Event[Detected] | Event[Resumed] | None:
-    """The first detection after the last fence before this attempt's, in the file of the supervisor that fenced."""
+def _detection(evidence: Evidence, fence_seq: int) -> Event[Detected] | Event[Resumed] | None:
+    """The first detection after the last fence before this one, in the file of the supervisor that fenced."""
     for file in evidence.history.files.values():
         found: Event[Detected] | Event[Resumed] | None = None
         for event in file.events:
             if isinstance(event.what, (Detected, Resumed)):
                 found = found or event
-            elif isinstance(event.what, Fenced) and event.what.seq == _fence_seq(evidence, attempt):
+            elif isinstance(event.what, Fenced) and event.what.seq == fence_seq:
                 return found
             elif isinstance(event.what, Fenced):
                 found = None
     return None
-
-
-def _fence_seq(evidence: Evidence, attempt: int) -> int:
-    return attempts(evidence.store.log.entries)[attempt].fence.seq
 
 
 def _strike(
@@ -146,13 +149,9 @@ def _latest(instants: Iterable[_Instant]) -> _Instant | None:
     return max(found, key=lambda at: at[1]) if found and len({boot for boot, _ in found}) == 1 else None
 
 
-def _first_step(evidence: Evidence, attempt: int, least: int) -> _Instant | None:
-    """When the attempt first had done an update, of at least number `least`."""
-    found = [
-        instant(evidence, event)
-        for event in events(evidence, StepDone)
-        if event.attempt == attempt and event.what.step >= least
-    ]
+def _first_step(evidence: Evidence, steps: Sequence[Event[StepDone]], least: int) -> _Instant | None:
+    """When the first of these updates was done that has at least number `least`."""
+    found = [instant(evidence, event) for event in steps if event.what.step >= least]
     return min(found, key=lambda at: at[1]) if found and len({boot for boot, _ in found}) == 1 else None
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from chaos.audit.events import Event, Fenced, Finished, Formed, Joined, Published, Restored, SaveDue, SaveStaged, StepDone
+from chaos.audit.events import (
+    Event,
+    Fenced,
+    Finished,
+    Formed,
+    Joined,
+    Published,
+    Restored,
+    SaveDue,
+    SaveStaged,
+    StepDone,
+)
 from chaos.audit.evidence import Evidence
 from chaos.audit.witnesses import boot, events
 

@@ -20,7 +20,9 @@ FIRST_STEP, CATCH_UP = "input and first step", "catch up"
 def costs(recoveries: Sequence[Recovery]) -> tuple[Cost, ...]:
     """One for each recovery, in order."""
     return tuple(
-        Cost(each.attempt, tuple(_parts(each)), each.first_step_s, each.restored_step, each.redo_steps, each.redo_samples)
+        Cost(
+            each.attempt, tuple(_parts(each)), each.first_step_s, each.restored_step, each.redo_steps, each.redo_samples
+        )
         for each in recoveries
     )
 

@@ -1,12 +1,11 @@
 """The page itself: one HTML file that holds all it needs, asks nothing of a network, and runs two scripts, both its own.
 
-Whatever comes from a run is text: the template escapes it, JSON within the page is escaped besides, and the content
-security policy names the two scripts by their digests, so that nothing else could run if it got in.
+Whatever comes from a run is text: the template escapes it, data for the scripts is base64, and the content security
+policy names the two scripts by their digests, so that nothing else could run if it got in.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -18,7 +17,7 @@ from markupsafe import Markup
 from chaos.errors import ReportError
 from chaos.page import vega
 from chaos.page.figures.theme import Spec, patterns, style_sheet
-from chaos.page.payload import pack
+from chaos.page.payload import deflated, pack
 from chaos.page.read import Shown
 from chaos.page.sections import Figure, Part, Table, run_parts, sweep_parts
 from chaos.page.values import RunPage
@@ -56,7 +55,9 @@ def document(pages: Sequence[Shown]) -> str:
     timelines = sum(figure.timeline is not None for each in parts for part in each for figure in part.figures)
     room = LIMIT_BYTES - len(bare.encode()) - 4096
     if room < 0:
-        raise ReportError(f"the page would have {len(bare.encode()):,} bytes, more than {LIMIT_BYTES:,}: give fewer RUNs")
+        raise ReportError(
+            f"the page would have {len(bare.encode()):,} bytes, more than {LIMIT_BYTES:,}: give fewer RUNs"
+        )
     text = _rendered(pages, parts, library, program, room // timelines) if timelines else bare
     size = len(text.encode())
     if size > LIMIT_BYTES:
@@ -64,9 +65,7 @@ def document(pages: Sequence[Shown]) -> str:
     return text
 
 
-def _rendered(
-    pages: Sequence[Shown], parts: Sequence[Sequence[Part]], library: str, program: str, room: int
-) -> str:
+def _rendered(pages: Sequence[Shown], parts: Sequence[Sequence[Part]], library: str, program: str, room: int) -> str:
     specs: dict[str, Spec] = {}
     shown = [_page(page, each, f"r{number}", specs, room)
              for number, (page, each) in enumerate(zip(pages, parts, strict=True))]  # fmt: skip
@@ -76,9 +75,9 @@ def _rendered(
               "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'")  # fmt: skip
     title = " · ".join(str(page.title) for page in pages)
     return template.render(
-        policy=policy, title=f"{title} – Killpoint", version=VERSION, pages=shown, specs=_json(specs),
-        styles=Markup(style_sheet() + _static("page.css")), patterns=Markup(patterns()),  # noqa: S704 - our own files
-        library=Markup(library), program=Markup(program),  # noqa: S704
+        policy=policy, title=f"{title} – Killpoint", version=VERSION, pages=shown, specs=deflated(specs),
+        styles=Markup(style_sheet() + _static("page.css")), patterns=Markup(patterns()),
+        library=Markup(library), program=Markup(program),
     )  # fmt: skip
 
 
@@ -131,10 +130,3 @@ def _figures(figures: Sequence[Figure], anchor: str, specs: dict[str, Spec], roo
 def _static(name: str) -> str:
     return (files("chaos.page") / "static" / name).read_text("utf-8")
 
-
-def _json(value: object) -> Markup:
-    """JSON that no HTML parser takes for anything else."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return Markup(text)  # noqa: S704 - every letter that could end the element is escaped

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from chaos.audit.verified import damages, manifest_of
 from chaos.page.values import Block, Fate, Fault, LedgerMap
 
 MOST_POSITIONS = 1 << 26
+MOST_BLOCKS = 400
 SHOWN = 200  # rectangles
 _WORDS = {
     Fate.GAP: "never applied", Fate.REPEATED: "applied more than once",
@@ -68,14 +70,21 @@ def _most_telling(found: list[Fault]) -> list[Fault]:
     return found if len(found) <= SHOWN else sorted(found, key=lambda fault: fault.fate is Fate.UNKNOWN)[:SHOWN]
 
 
-def _blocks(line: Sequence[Publish]) -> Iterator[Block]:
+def _blocks(line: Sequence[Publish]) -> list[Block]:
+    """One for each checkpoint, or for each attempt if there are too many."""
+    blocks: list[Block] = []
     start = 0
     for publish in line:
         step, microbatch = publish.moment
         last = step - 1 + bool(microbatch)
         if last >= start:
-            yield Block(start, last, publish.attempt, publish.name)
+            blocks.append(Block(start, last, publish.attempt, publish.name))
         start = step
+    if len(blocks) <= MOST_BLOCKS:
+        return blocks
+    of_attempt = [list(group) for _, group in groupby(blocks, key=lambda block: block.attempt)]
+    return [Block(group[0].first, group[-1].last, group[0].attempt, f"{group[0].checkpoint} to {group[-1].checkpoint}")
+            for group in of_attempt]  # fmt: skip
 
 
 def _read(evidence: Evidence, line: Sequence[Publish]) -> _Read:
@@ -99,7 +108,9 @@ def _fates(
     """(fate, how often applied) of each position [updates × global batch]."""
     batch = begun.global_batch
     step, microbatch = newest.moment
-    split = (begun.ranks, begun.microbatches, microbatch) if batch % (begun.ranks * begun.microbatches) == 0 else (0, 0, 0)
+    split = (
+        (begun.ranks, begun.microbatches, microbatch) if batch % (begun.ranks * begun.microbatches) == 0 else (0, 0, 0)
+    )
     expected = Expected(step * batch, batch, 0, None, evidence.dataset.content, evidence.dataset.known, (), *split)
     size = updates * batch
     times = np.zeros(size, np.int32)
@@ -162,16 +173,14 @@ def _runs(row: Fates) -> Iterator[tuple[int, int, int]]:
             yield int(row[low]), low, end - 1
 
 
-def _fault(
-    key: tuple[int, int, int], first: int, last: int, batch: int, times: npt.NDArray[np.int32]
-) -> Fault:
+def _fault(key: tuple[int, int, int], first: int, last: int, batch: int, times: npt.NDArray[np.int32]) -> Fault:
     fate, low, high = Fate(key[0]), key[1], key[2]
     count = (last - first + 1) * (high - low + 1)
     begin, end = first * batch + low, last * batch + high
     where = f"position {begin}" if count == 1 else f"positions {begin}–{end}"
     if count > 1 and last > first and (low, high) != (0, batch - 1):
         where = f"positions {begin}–{end} (places {low}–{high} of the batch)"
-    step = f"step {first + 1}" if first == last else f"steps {first + 1}–{last + 1}"
+    step = f"step {first}" if first == last else f"steps {first}–{last}"
     words = _WORDS[fate]
     if fate is Fate.REPEATED and count == 1:
         words = f"applied {int(times[begin])} times"

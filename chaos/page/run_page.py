@@ -38,7 +38,9 @@ def run_page(
         sentences=(*words.sentences(overall, judged, faults, found), *_disagreement(body["verdict"], recorded)),
         facts=tuple(_facts(verdict)),
         reproduce=verdict.reproduce or "",
-        numbers=words.numbers(shown, line, found, begun.steps if begun else None, begun.global_batch if begun else None),
+        numbers=words.numbers(
+            shown, line, found, begun.steps if begun else None, begun.global_batch if begun else None
+        ),
         invariants=judged,
         struck=faults,
         costs=found,
@@ -60,7 +62,9 @@ def _disagreement(now: str, recorded: Mapping[str, Any] | None) -> tuple[str, ..
     before = None if recorded is None else recorded.get("verdict")
     if recorded is None or before == now:
         return ()
-    return (f"verdict.json says {before}; judged again from what is on disk now it is {now}. Shown is the worse of the two.",)
+    return (
+        f"verdict.json says {before}; judged again from what is on disk now it is {now}. Shown is the worse of the two.",
+    )
 
 
 def _facts(verdict: Verdict) -> Iterator[tuple[str, str]]:

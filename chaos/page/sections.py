@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chaos.page.figures import ledger, lineage, recovery, sweep, timeline
 from chaos.page.figures.theme import Spec
 from chaos.page.values import Fate, LedgerMap, Number, RunPage, SweepPage, Timeline
 from chaos.page.words import count, part_numbers, seconds
-
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,8 @@ def _ledger(shown: LedgerMap) -> Part:
     caption = (
         f"n = {total:,} positions: {shown.updates:,} steps × {shown.batch:,} samples of the global batch; "
         + ", ".join(f"{bad[fate]:,} {name}" for fate, name in names.items())
-        + ". Along the lineage only: what was thrown away does not count. Dashed lines: another attempt goes on."
+        + f". Step s applies positions {shown.batch} s to {shown.batch} s + {shown.batch - 1}. Along the lineage only: what was "
+        "thrown away does not count. Dashed lines: another attempt goes on."
     )
     key = (("kept", "applied once (shades tell attempts apart)"), ("gap", "gap: never applied"), ("repeated", "duplicate: applied twice or more"),
            ("wrong", "wrong sample, content or step"), ("unknown", "ledger file lost"))  # fmt: skip
@@ -137,7 +137,9 @@ def _lineage(page: RunPage) -> Part:
          node.damage)
         for node in shown.nodes
     )  # fmt: skip
-    table = Table(("checkpoint", "step", "standing", "chosen by", "rejected by, and why", "damage now"), rows, frozenset({1}))
+    table = Table(
+        ("checkpoint", "step", "standing", "chosen by", "rejected by, and why", "damage now"), rows, frozenset({1})
+    )
     lead = "What each attempt started from. Everything that the final state descends from is the lineage."
     return Part("lineage", "Checkpoints and their lineage", lead, (Figure("lineage", lineage.figure(shown), caption),), key,
                 alarms, table=table, table_title="All checkpoints as a table")  # fmt: skip
@@ -180,7 +182,9 @@ def sweep_parts(page: SweepPage) -> Iterator[Part]:
            ("bad", "3 of 4: the others are I invalid, U unknown, L late, N not struck, R redo not as predicted"))  # fmt: skip
     trials = sum(cell.trials for cell in page.cells)
     alarms = tuple(f"{row.name}: {row.ending}. {row.why}" for row in page.failing[:12])
-    rows = tuple((cell.point, cell.who, str(cell.trials), str(cell.trials - cell.bad), cell.letters) for cell in page.cells)
+    rows = tuple(
+        (cell.point, cell.who, str(cell.trials), str(cell.trials - cell.bad), cell.letters) for cell in page.cells
+    )
     yield Part("map", "Kill points × processes", "Where it was killed, and whether it came back as it must.",
                (Figure("map", sweep.points(page.cells), f"n = {count(trials, 'trial')} at {count(len(page.cells), 'place')}. No cell: that "
                        "process does not pass that point, or no trial was asked for."),),

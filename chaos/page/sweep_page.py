@@ -18,7 +18,10 @@ _USER = "user"
 
 
 def sweep_page(
-    header: Mapping[str, Any], predictions: Mapping[str, Sequence[Mapping[str, Any]]], results: Sequence[Result], folder: str
+    header: Mapping[str, Any],
+    predictions: Mapping[str, Sequence[Mapping[str, Any]]],
+    results: Sequence[Result],
+    folder: str,
 ) -> SweepPage:
     """predictions: by trial, as they were written before it started. A trial without a result has not been done."""
     rows = tuple(row for result in results for row in _rows(result, predictions.get(result.trial, ())))

@@ -130,7 +130,9 @@ def _lane(evidence: Evidence, clock: Clock, rank: int, done: Sequence[Update], s
         ends += [row[0] + round(end_s * 1e6) for end_s in row[-1]]
         owners += [number] * len(row[-1])
     columns = np.array([row[:-1] for row in rows], np.int64).reshape(len(rows), 9).T
-    return RankLane(rank, Stretches(*columns), saves, Microbatches(np.array(ends, np.int64), np.array(owners, np.int64)))
+    return RankLane(
+        rank, Stretches(*columns), saves, Microbatches(np.array(ends, np.int64), np.array(owners, np.int64))
+    )
 
 
 def _saves(evidence: Evidence, measured: Measured, clock: Clock) -> dict[int, Saves]:
@@ -165,7 +167,10 @@ def _published(evidence: Evidence, clock: Clock) -> Mapping[tuple[int, int, int]
     entries = {(e.attempt, e.name): e.moment for life in attempts(evidence.store.log.entries).values()
                for e in life.published}  # fmt: skip
     for event in events(evidence, Published):
-        at, moment = clock.us(boot(evidence, event.file), event.t_ns), entries.get((event.attempt or 0, event.what.name))
+        at, moment = (
+            clock.us(boot(evidence, event.file), event.t_ns),
+            entries.get((event.attempt or 0, event.what.name)),
+        )
         if at is not None and moment is not None:
             found[event.attempt or 0, *moment] = at
     return found
@@ -182,7 +187,11 @@ def _phases(evidence: Evidence, clock: Clock, recoveries: Sequence[Recovery]) ->
         at = max(known)
         if recovery.redo_s:
             yield Phase(recovery.attempt, Part.REDO, at, at + round(recovery.redo_s * 1e6))
-        before = ((Part.LOAD, recovery.load_s), (Part.REACQUIRE, recovery.reacquire_s), (Part.DETECT, recovery.detect_s))
+        before = (
+            (Part.LOAD, recovery.load_s),
+            (Part.REACQUIRE, recovery.reacquire_s),
+            (Part.DETECT, recovery.detect_s),
+        )
         for part, seconds in before:
             if seconds is None:
                 break
@@ -204,14 +213,21 @@ def _marks(evidence: Evidence, clock: Clock) -> Iterator[Mark]:
     for fence in events(evidence, Fenced):
         yield from _mark(evidence, clock, fence, Happening.FENCE, "supervisor", f"attempt {fence.attempt} begins")
     for published in events(evidence, Published):
-        yield from _mark(evidence, clock, published, Happening.PUBLISHED, "committer", f"{published.what.name} published")
+        yield from _mark(
+            evidence, clock, published, Happening.PUBLISHED, "committer", f"{published.what.name} published"
+        )
     for finished in events(evidence, Finished):
         yield from _mark(evidence, clock, finished, Happening.FINISHED, "supervisor",
                          f"step {finished.what.step} reached")  # fmt: skip
 
 
 def _mark(
-    evidence: Evidence, clock: Clock, event: Event[object], kind: Happening, name: str, text: str,
+    evidence: Evidence,
+    clock: Clock,
+    event: Event[object],
+    kind: Happening,
+    name: str,
+    text: str,
     rank: int | None = None,
 ) -> Iterator[Mark]:
     at = clock.us(boot(evidence, event.file), event.t_ns)

@@ -38,7 +38,9 @@ def struck(verdict: Mapping[str, Any]) -> tuple[Struck, ...]:
 
 
 def _where(fault: Mapping[str, Any]) -> str:
-    where = f"{fault['after_s']:.3f} s into training" if fault["point"] is None else f"{fault['point']}, hit {fault['hit']}"
+    where = (
+        f"{fault['after_s']:.3f} s into training" if fault["point"] is None else f"{fault['point']}, hit {fault['hit']}"
+    )
     gate = fault.get("gate")
     return where + (f", while {who(gate['role'], gate['rank'])} was held at {gate['point']}" if gate else "")
 
@@ -52,7 +54,9 @@ def _observed(observed: Mapping[str, Any] | None) -> str:
     return ", ".join(each for each in how if each) or "seen"
 
 
-def sentences(overall: str, judged: Sequence[Invariant], faults: Sequence[Struck], found: Sequence[Cost]) -> tuple[str, ...]:
+def sentences(
+    overall: str, judged: Sequence[Invariant], faults: Sequence[Struck], found: Sequence[Cost]
+) -> tuple[str, ...]:
     """What the verdict says, worst first."""
     said = [_MEANING.get(overall, "")]
     for word in ("invalid", "unknown"):
@@ -77,7 +81,9 @@ def seconds(value: float) -> str:
     return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
 
-def numbers(shown: Timeline, line: Lineage, found: Sequence[Cost], steps: int | None, batch: int | None) -> tuple[Number, ...]:
+def numbers(
+    shown: Timeline, line: Lineage, found: Sequence[Cost], steps: int | None, batch: int | None
+) -> tuple[Number, ...]:
     """The figures at the top."""
     result = []
     first = sorted(cost.first_step_s for cost in found if cost.first_step_s is not None)
@@ -94,7 +100,9 @@ def numbers(shown: Timeline, line: Lineage, found: Sequence[Cost], steps: int | 
     if shown.lanes:
         target = f"target {steps:,}" if steps is not None else ""
         size = f", {batch:,} samples each" if batch else ""
-        result.append(Number("Updates done", f"{done:,}", "steps", f"of {count(len(shown.lanes), 'rank')}{size}", target))
+        result.append(
+            Number("Updates done", f"{done:,}", "steps", f"of {count(len(shown.lanes), 'rank')}{size}", target)
+        )
     kept = sum(node.standing is Standing.LINEAGE for node in line.nodes)
     rejected = sum(bool(node.rejected_by) for node in line.nodes)
     whole = "" if line.left_out else f"{kept} in the lineage, {rejected} rejected"

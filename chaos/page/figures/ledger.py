@@ -9,6 +9,7 @@ from chaos.page.values import Fate, LedgerMap
 
 BADGES = 12
 _TOP, _TALL = 40, 216
+_LINES = 40  # attempts, up to which their borders are drawn as lines
 _NAMES = {Fate.GAP: "gap", Fate.REPEATED: "duplicate", Fate.WRONG: "wrong", Fate.UNKNOWN: "unknown"}
 
 
@@ -16,12 +17,11 @@ def figure(shown: LedgerMap) -> Spec:
     """Updates from left to right, the places of the global batch from top to bottom."""
     faults = [_fault(shown, number) for number in range(len(shown.faults))]
     top = _TOP if faults else 8
-    tall = top + min(_TALL, max(96, 12 * shown.batch))
+    tall = top + min(_TALL, max(140, 12 * shown.batch))
     share = shown.batch / max(1, shown.ranks)
     ranks = [{"rank": f"rank {rank}", "at": rank * share, "mid": (rank + 0.5) * share} for rank in range(shown.ranks)]
     return vega(
         "Map of the sample ledger: each position of the run by step and place in the global batch.", tall,
-        padding={"left": 76, "right": 14, "top": 4, "bottom": 4},
         data=[
             {"name": "blocks", "values": list(_blocks(shown))}, {"name": "faults", "values": faults},
             {"name": "ranks", "values": ranks if shown.ranks <= 16 else []},
@@ -34,8 +34,8 @@ def figure(shown: LedgerMap) -> Spec:
             {"name": "fill", "type": "ordinal", "domain": list(_NAMES.values()),
              "range": [c("card"), hatch("h-repeated"), hatch("h-wrong"), hatch("h-unknown")]},
         ],
-        axes=[{"orient": "bottom", "scale": "x", "title": "step", "tickMinStep": 1, "tickCount": {"signal": "width / 70"},
-               "labelOverlap": True}],
+        axes=[{"orient": "bottom", "scale": "x", "title": "step, counted from 0 as in the ledger", "tickMinStep": 1,
+               "tickCount": {"signal": "width / 70"}, "labelOverlap": True}],
         marks=list(_marks(top, tall)),
     )  # fmt: skip
 
@@ -91,9 +91,10 @@ def _faults(top: int, tall: int) -> Iterator[Spec]:
 
 
 def _blocks(shown: LedgerMap) -> Iterator[Spec]:
+    parted = len({block.attempt for block in shown.blocks})
     for number, block in enumerate(shown.blocks):
         before = shown.blocks[number - 1].attempt if number else block.attempt
-        restart = number > 0 and before != block.attempt
+        restart = number > 0 and before != block.attempt and parted <= _LINES
         until = block.last + 1
         for later in shown.blocks[number + 1 :]:
             if later.attempt != block.attempt:
@@ -102,7 +103,7 @@ def _blocks(shown: LedgerMap) -> Iterator[Spec]:
         samples = (block.last - block.first + 1) * shown.batch
         yield {"first": block.first, "end": block.last + 1, "until": until, "attempt": block.attempt, "restart": restart,
                "label": f"attempt {block.attempt}" if restart or not number else "",
-               "tip": {"title": block.checkpoint, "steps": f"{block.first + 1} to {block.last + 1}",
+               "tip": {"title": block.checkpoint, "steps": f"{block.first} to {block.last}",
                        "positions": f"{block.first * shown.batch} to {(block.last + 1) * shown.batch - 1}",
                        "samples": f"{samples:,}", "by": f"attempt {block.attempt}"}}  # fmt: skip
 

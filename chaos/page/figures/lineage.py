@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.page.figures.theme import Spec, c, hatch, vega
+from chaos.page.figures.theme import CROSS, Spec, c, hatch, vega
 from chaos.page.values import Lineage, Node, Standing
 
 
@@ -16,7 +16,6 @@ def figure(shown: Lineage) -> Spec:
     place = {"signal": f"scale('y', datum.attempt) + {row / 2}"}
     return vega(
         "Checkpoints by step and attempt, with the ones that each attempt started from.", tall,
-        padding={"left": 76, "right": 22, "top": 8, "bottom": 4},
         data=[
             {"name": "starts", "values": [_start(shown, number) for number in range(len(shown.starts))]},
             {"name": "nodes", "values": [_node(node) for node in shown.nodes]},
@@ -58,7 +57,7 @@ def _marks(row: int, place: Spec) -> Iterator[Spec]:
     yield {"type": "symbol", "name": "nodes-drawn", "from": {"data": "nodes"}, "encode": {
         "update": {
             "x": {"scale": "x", "field": "step"}, "y": place, "tooltip": {"field": "tip"},
-            "shape": {"signal": f"{kinds} == 'rejected' ? 'M-.7,-1L0,-.3L.7,-1L1,-.7L.3,0L1,.7L.7,1L0,.3L-.7,1L-1,.7L-.3,0L-1,-.7Z'"
+            "shape": {"signal": f"{kinds} == 'rejected' ? '{CROSS}'"
                                 f" : {kinds} == 'chosen' ? 'diamond' : 'circle'"},
             "size": {"signal": f"({kinds} == 'chosen' ? 240 : {kinds} == 'rejected' ? 200 : 110) * {0.5 if small else 1}"},
             "fill": {"signal": f"{kinds} == 'rejected' ? '{c('kill')}' : {kinds} == 'abandoned' || datum.retired ? "
@@ -108,7 +107,13 @@ def _edges(shown: Lineage) -> Iterator[Spec]:
     for start in shown.starts:
         parent = None if start.parent is None else nodes.get(start.parent)
         if parent is not None:
-            yield {"from": parent.step, "parent": parent.attempt, "to": start.step, "attempt": start.attempt, "restart": True}
+            yield {
+                "from": parent.step,
+                "parent": parent.attempt,
+                "to": start.step,
+                "attempt": start.attempt,
+                "restart": True,
+            }
     begins = {start.attempt: start.step for start in shown.starts}
     for edge in shown.edges:
         child = nodes[edge.child]

@@ -25,7 +25,10 @@ def recovery(costs: Sequence[Cost]) -> Spec:
     if upright:
         recoveries |= {"axis": {"labelOverlap": True, "labelAngle": 0, "ticks": False}}
     else:
-        recoveries |= {"axis": {"labelExpr": "'attempt ' + datum.label", "ticks": False, "domain": False}, "title": None}
+        recoveries |= {
+            "axis": {"labelExpr": "'attempt ' + datum.label", "ticks": False, "domain": False},
+            "title": None,
+        }
     encoding = {
         "y" if not upright else "x": recoveries, "x" if not upright else "y": seconds,
         "order": {"field": "order"}, "tooltip": {"field": "tip"},
@@ -56,7 +59,12 @@ def _lines(rows: list[Spec], mean: str, extreme: str, title: str, scale: Spec) -
     names = list(dict.fromkeys(row["rank"] for row in rows))
     hues = [c(name) for name in ("p5", "p6", "p3", "p4", "p1", "p9")][: len(names)]
     dashes = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3]][: len(names)]
-    time = {"field": "t", "type": "quantitative", "title": "seconds since the run began", "scale": {"zero": True, "nice": False}}
+    time = {
+        "field": "t",
+        "type": "quantitative",
+        "title": "seconds since the run began",
+        "scale": {"zero": True, "nice": False},
+    }
     shared = {
         "x": time, "tooltip": {"field": "tip"},
         "color": {"field": "rank", "type": "nominal", "scale": {"domain": names, "range": hues}, "title": None},

@@ -30,6 +30,7 @@ PALETTE: dict[str, tuple[str, str]] = {  # name: light, dark
     "p7": ("#8a8f98", "#8a939f"), "p8": ("#b8a200", "#d6c22e"), "p9": ("#5d4a8a", "#a08fd0"),
 }  # fmt: skip
 PARTS = tuple(f"p{number}" for number in range(1, 10))
+CROSS = "M-.7,-1L0,-.3L.7,-1L1,-.7L.3,0L1,.7L.7,1L0,.3L-.7,1L-1,.7L-.3,0L-1,-.7Z"  # a symbol's shape
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
 
 
@@ -44,7 +45,9 @@ def hatch(name: str) -> str:
     return f"url(#{name})"
 
 
-def _pattern(name: str, ground: str, line: str, size: float, angle: float, width: float, *, crossed: bool = False) -> str:
+def _pattern(
+    name: str, ground: str, line: str, size: float, angle: float, width: float, *, crossed: bool = False
+) -> str:
     lines = f'<rect width="{width}" height="{size}" fill="{c(line)}"/>'
     lines += f'<rect width="{size}" height="{width}" fill="{c(line)}"/>' if crossed else ""
     return (
@@ -104,19 +107,17 @@ def lite(description: str, height: int | Spec, layers: Sequence[Spec], **more: A
 
 
 def vega(description: str, height: int, **more: Any) -> Spec:
-    """A Vega figure as wide as its place."""
+    """A Vega figure as wide as its place, with room for names on the left and for an axis below."""
     return {
         "$schema": "https://vega.github.io/schema/vega/v6.json", "description": description, "width": 860, "height": height,
-        "padding": {"left": 4, "right": 14, "top": 4, "bottom": 4}, "autosize": {"type": "fit-x", "contains": "padding"},
-        "config": config(), **more,
+        "padding": {"left": 84, "right": 16, "top": 6, "bottom": 46}, "autosize": {"type": "none"}, "config": config(),
+        **more,
     }  # fmt: skip
 
 
 def style_sheet() -> str:
     """The colours as CSS variables: light, dark by the reader's system, and either by the page's own switch."""
-    light, dark = (
-        "".join(f"--{name}:{values[place]};" for name, values in PALETTE.items()) for place in (0, 1)
-    )
+    light, dark = ("".join(f"--{name}:{values[place]};" for name, values in PALETTE.items()) for place in (0, 1))
     return (
         f":root{{color-scheme:light;{light}}}"
         f'@media screen and (prefers-color-scheme:dark){{:root:not([data-theme="light"]){{color-scheme:dark;{dark}}}}}'

@@ -1,5 +1,4 @@
 // Draws the figures, and moves the timeline. Everything that is shown as text is set as text, never as markup.
-const specs = JSON.parse(document.getElementById("specs").textContent);
 const tip = document.getElementById("tip");
 const fmt = (s) => (s < 1 ? `${(s * 1e3).toFixed(s < 0.01 ? 2 : 1)} ms` : `${s.toFixed(s < 100 ? 3 : 1)} s`);
 const plural = (n, one) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
@@ -57,13 +56,14 @@ const views = new Map();
 async function draw(id) {
   const place = document.getElementById(id);
   const spec = specs[id];
-  spec.width = Math.max(200, place.clientWidth - 2);
-  if (place.clientWidth < 560 && spec.padding && spec.padding.left) spec.padding = { ...spec.padding, left: 68, right: 6 };
+  if (place.clientWidth < 560 && spec.padding) spec.padding = { ...spec.padding, left: 64, right: 10 };
+  const room = spec.padding ? spec.padding.left + spec.padding.right : 2;
+  spec.width = Math.max(160, place.clientWidth - room);
   const mode = spec.$schema.includes("vega-lite") ? "vega-lite" : "vega";
   const { view } = await vegaEmbed(place, spec, {
     mode, ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: tooltips, loader: { load: () => Promise.reject() },
   });
-  views.set(id, { view, width: place.clientWidth });
+  views.set(id, { view, room, width: place.clientWidth });
   return view;
 }
 
@@ -88,26 +88,53 @@ function firstEndingAfter(ends, at) {
   return low;
 }
 
+// A piece of several updates shows how many of them were done again, and how many were lost, by the height of each.
+function shares(row) {
+  const redone = row.rd / row.n;
+  const lost = Math.min(row.ls / row.n, 1 - redone);
+  if (redone === 1 || lost === 1) return [{ ...row, work: redone === 1 ? "redone" : "lost" }];
+  const rows = [row];
+  if (redone) rows.push({ ...row, label: "", work: "redone", y: row.y + row.h * (1 - redone), h: row.h * redone });
+  if (lost) rows.push({ ...row, label: "", work: "lost", y: row.y + row.h * (1 - redone - lost), h: row.h * lost });
+  return rows;
+}
+
 class Timeline {
   static MOST = 900; // pieces in view
   static TICKS = 1200;
+  static DENSE = 40; // kills in view, from which on their marks are small
 
   constructor(id, view, data) {
     this.id = id;
     this.view = view;
     this.end = data.end / 1e6;
     this.data = data;
+    const unit = data.unit / 1e6; // seconds
     this.levels = data.levels.map((level) => level.lanes.map((lane) => {
-      const start = summed(lane.start_us);
+      const start = new Float64Array(lane.start_us.length);
+      const end = new Float64Array(start.length);
+      for (let i = 0, at = 0; i < start.length; i += 1) {
+        start[i] = (at + lane.start_us[i]) * unit;
+        at += lane.start_us[i] + lane.end_us[i];
+        end[i] = at * unit;
+      }
       const first = summed(lane.first);
-      return { ...lane, start, first, attempt: summed(lane.attempt), end: start.map((t, i) => t + lane.end_us[i]), last: first.map((f, i) => f + lane.last[i]) };
+      return { ...lane, start, end, first, attempt: summed(lane.attempt), last: first.map((f, i) => f + lane.last[i]) };
     }));
     this.saves = data.saves.map((lane) => {
-      const due = summed(lane.due_us);
-      const until = due.map((t, i) => t + Math.max(0, lane.staged_us[i], lane.written_us[i], lane.published_us[i]));
-      return { ...lane, due, until, step: summed(lane.step), attempt: summed(lane.attempt) };
+      const due = summed(lane.due_us).map((t) => t * unit);
+      const [staged, written, published] = ["staged_us", "written_us", "published_us"].map((name) => lane[name].map((t) => (t < 0 ? -1 : t * unit)));
+      const until = due.map((t, i) => t + Math.max(0, staged[i], written[i], published[i]));
+      return { due, until, staged, published, step: summed(lane.step), attempt: summed(lane.attempt) };
     });
-    this.ticks = data.ticks.map(summed);
+    this.ticks = data.ticks.map((ticks, number) => {
+      const { start, end } = this.levels[0][number];
+      const at = [];
+      ticks.counts.forEach((count, i) => {
+        for (let k = 0; k < count; k += 1) at.push(start[i] + ((end[i] - start[i]) * ticks.shares[at.length]) / 255);
+      });
+      return Float64Array.from(at);
+    });
     this.kills = data.marks.filter((mark) => mark.kind === "kill").map((mark) => mark.t);
     this.box = document.getElementById(`${id}-box`);
     this.place = document.getElementById(id);
@@ -128,19 +155,27 @@ class Timeline {
 
   redraw() {
     const { lo, hi } = this;
-    const [a, b] = [lo * 1e6, hi * 1e6];
-    const found = this.levels.map((lanes) => lanes.map((lane) => [firstEndingAfter(lane.end, a), lane]));
-    const counts = found.map((lanes) => lanes.reduce((n, [from, lane]) => n + firstEndingAfter(lane.start, b) - from, 0));
+    const found = this.levels.map((lanes) => lanes.map((lane) => [firstEndingAfter(lane.end, lo), lane]));
+    const counts = found.map((lanes) => lanes.reduce((n, [from, lane]) => n + firstEndingAfter(lane.start, hi) - from, 0));
     let level = counts.findIndex((n) => n <= Timeline.MOST);
     if (level < 0) level = counts.length - 1;
     const { view, data } = this;
-    view.signal("lo", lo).signal("hi", hi);
-    view.data("pieces", found[level].flatMap(([from, lane], number) => this.pieces(lane, from, b, data.lanes[number])));
-    view.data("saves", this.saves.flatMap((lane, number) => this.saveRows(lane, a, b, data.lanes[number])));
-    view.data("ticks", level === 0 && data.levels[0].bin === 0 ? this.tickRows(a, b) : []);
-    view.data("phases", data.phases.filter(([s, e]) => e >= a && s <= b)
+    const kills = this.kills.filter((t) => t >= lo && t <= hi).length;
+    view.signal("lo", lo).signal("hi", hi).signal("dense", kills > Timeline.DENSE);
+    const pieces = found[level].flatMap(([from, lane], number) => this.pieces(lane, from, hi, data.lanes[number]));
+    const second = view.width() / (hi - lo);
+    const marks = data.marks.filter((mark) => mark.t >= lo && mark.t <= hi);
+    const fences = marks.filter((mark) => mark.kind === "fence");
+    view.data("pieces", pieces);
+    view.data("labels", pieces.filter((row) => row.label && (Math.min(row.t1, hi) - Math.max(row.t0, lo)) * second > 7 + 7 * row.label.length));
+    view.data("saves", this.saves.flatMap((lane, number) => this.saveRows(lane, lo, hi, data.lanes[number])));
+    view.data("ticks", level === 0 && data.levels[0].bin === 0 ? this.tickRows(lo, hi) : []);
+    view.data("phases", data.phases.filter(([s, e]) => e >= lo * 1e6 && s <= hi * 1e6)
       .map(([s, e, part, attempt]) => ({ k: "phase", t0: s / 1e6, t1: e / 1e6, part, a: attempt, y: data.h.top, h: data.h.recovery })));
-    view.data("marks", data.marks.filter((mark) => mark.t >= lo && mark.t <= hi));
+    view.data("fences", fences);
+    view.data("attempts", this.attempts(fences, second));
+    view.data("kills", marks.filter((mark) => mark.kind === "kill"));
+    view.data("symbols", marks.filter((mark) => mark.kind === "kill" || (kills <= Timeline.DENSE && mark.kind !== "fence")));
     view.runAsync();
     this.place.dataset.lo = lo;
     this.place.dataset.hi = hi;
@@ -153,14 +188,23 @@ class Timeline {
       `${Math.max(0, lo).toFixed(hi - lo < 1 ? 3 : 1)} to ${Math.min(hi, this.end).toFixed(hi - lo < 1 ? 3 : 1)} s of ${this.end.toFixed(1)} s`;
   }
 
+  attempts(fences, second) { // names that do not cover one another
+    let free = -Infinity;
+    return fences.filter(({ t }) => {
+      const shown = t * second >= free && (this.hi - t) * second > 70;
+      if (shown) free = t * second + 84;
+      return shown;
+    }).map((mark) => ({ ...mark, label: `attempt ${mark.attempt}` }));
+  }
+
   pieces(lane, from, until, place) {
     const rows = [];
     for (let i = from; i < lane.start.length && lane.start[i] <= until; i += 1) {
       const one = lane.updates[i] === 1;
-      rows.push({ k: "step", r: place.rank, a: lane.attempt[i], f: lane.first[i], l: lane.last[i], n: lane.updates[i],
-        rd: lane.redone[i], ls: lane.lost[i], w: lane.wait_us[i], t0: lane.start[i] / 1e6, t1: lane.end[i] / 1e6, y: place.y,
-        h: this.data.h.steps, work: lane.redone[i] ? "redone" : lane.lost[i] ? "lost" : "kept",
-        label: one ? String(lane.first[i]) : `${lane.first[i]}–${lane.last[i]}` });
+      const row = { k: "step", r: place.rank, a: lane.attempt[i], f: lane.first[i], l: lane.last[i], n: lane.updates[i],
+        rd: lane.redone[i], ls: lane.lost[i], w: lane.wait_us[i] * this.data.unit, t0: lane.start[i], t1: lane.end[i], y: place.y,
+        h: this.data.h.steps, work: "kept", label: one ? String(lane.first[i]) : `${lane.first[i]}–${lane.last[i]}` };
+      rows.push(...shares(row));
     }
     return rows;
   }
@@ -172,11 +216,11 @@ class Timeline {
     for (let i = firstEndingAfter(lane.until, a); i < lane.due.length && lane.due[i] <= b; i += 1) {
       if (lane.until[i] < until + least) continue; // narrower than a pixel beside the one before
       until = lane.until[i];
-      const row = { k: "save", r: place.rank, s: lane.step[i], a: lane.attempt[i], p: lane.published_us[i] >= 0,
+      const row = { k: "save", r: place.rank, s: lane.step[i], a: lane.attempt[i], p: lane.published[i] >= 0,
         y: place.y + this.data.h.steps + 1, h: this.data.h.saves };
-      const staged = lane.due[i] + Math.max(0, lane.staged_us[i]);
-      rows.push({ ...row, part: "stall", t0: lane.due[i] / 1e6, t1: staged / 1e6 });
-      if (lane.until[i] > staged) rows.push({ ...row, part: "background", t0: staged / 1e6, t1: lane.until[i] / 1e6 });
+      const staged = lane.due[i] + Math.max(0, lane.staged[i]);
+      rows.push({ ...row, part: "stall", t0: lane.due[i], t1: staged });
+      if (lane.until[i] > staged) rows.push({ ...row, part: "background", t0: staged, t1: lane.until[i] });
     }
     return rows;
   }
@@ -186,7 +230,7 @@ class Timeline {
       const from = firstEndingAfter(ticks, a);
       const until = firstEndingAfter(ticks, b);
       if (until - from > Timeline.TICKS / this.ticks.length) return [];
-      return Array.from(ticks.subarray(from, until), (t) => ({ t: t / 1e6, y: this.data.lanes[number].y, h: this.data.h.steps }));
+      return Array.from(ticks.subarray(from, until), (t) => ({ t, y: this.data.lanes[number].y, h: this.data.h.steps }));
     });
     return rows;
   }
@@ -296,7 +340,7 @@ function resized() {
     const width = document.getElementById(id).clientWidth;
     if (width !== seen.width) {
       seen.width = width;
-      seen.view.width(Math.max(200, width - 2)).resize().runAsync();
+      seen.view.width(Math.max(160, width - seen.room)).resize().runAsync();
     }
   }
 }
@@ -325,11 +369,15 @@ function controls() {
   addEventListener("beforeprint", () => { for (const each of document.querySelectorAll("details")) each.open = true; });
 }
 
+const breath = () => new Promise((go) => { setTimeout(go, 0); });
+
 controls();
+const specs = await unpacked("specs");
 const ids = Object.keys(specs);
-for (const id of ids) {
+for (const id of ids) { // in the page's order: what is looked at first is there first
   const view = await draw(id);
   const packed = document.getElementById(id).dataset.packed;
   if (packed) new Timeline(id, view, await unpacked(packed));
+  await breath();
 }
 document.documentElement.dataset.ready = String(ids.length);
