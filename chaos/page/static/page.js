@@ -56,7 +56,7 @@ const views = new Map();
 async function draw(id) {
   const place = document.getElementById(id);
   const spec = specs[id];
-  if (place.clientWidth < 560 && spec.padding) spec.padding = { ...spec.padding, left: 64, right: 10 };
+  if (place.clientWidth < 560 && spec.padding) spec.padding = { ...spec.padding, left: 74, right: 10 };
   const room = spec.padding ? spec.padding.left + spec.padding.right : 2;
   spec.width = Math.max(160, place.clientWidth - room);
   const mode = spec.$schema.includes("vega-lite") ? "vega-lite" : "vega";
