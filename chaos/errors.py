@@ -22,6 +22,7 @@ ChaosError
 ├── CheckError               an option of a check that makes no sense
 ├── SweepError               a sweep or a check cannot be drawn up, or its folder holds another one
 │   └── RecordingFailed      a run that is to show what there is to kill did not end valid
+├── IntervalsError           intervals cannot be measured, or the folder or file is of something else
 └── RunInterrupted           Ctrl-C, SIGTERM or SIGHUP
 
 `chaos.faults.InjectedFault` is no error of this package: it is the fault.
@@ -137,6 +138,10 @@ class RecordingFailed(SweepError):
     def __init__(self, verdict: str, why: str, message: str) -> None:
         super().__init__(message)
         self.verdict, self.why = verdict, why
+
+
+class IntervalsError(ChaosError):
+    """Intervals cannot be measured as asked, or the folder or file given for them holds something else."""
 
 
 class GalleryError(ChaosError):

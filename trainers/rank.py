@@ -88,6 +88,7 @@ class Rank:
         self._assignment = assignment
         self._history.witness(assignment.clock)
         self._points.enter(assignment.attempt, "rank", assignment.rank, self._history)
+        self._history.record("preparing", assignment.attempt, rank=assignment.rank)
         self._start_pipeline(*(candidate.moment if candidate else (0, 0)))
         reducer.join_group(assignment.attempt, assignment.rank, self._spec.ranks, assignment.host, assignment.port,
                            self._spec.recovery_deadline_s)
@@ -154,7 +155,7 @@ class Rank:
             self._points.flush()
 
     def _restore(self, assignment: Assignment, report: Callable[[SaveReport], None]) -> RankRun:
-        spec = self._spec
+        spec, started = self._spec, time.monotonic()
         seed_everything(spec.seed, None)
         workload = build(spec.workload, spec.workload_config)
         workload.model.to(self.device)
@@ -171,7 +172,8 @@ class Rank:
         self._history.record("restored", assignment.attempt, rank=assignment.rank, step=progress.step, **inside,
                              cursor=progress.cursor, parts=parts, name=loaded.manifest.name if loaded else None,
                              digest=loaded.digest if loaded else None,
-                             state=step_fingerprint(workload, progress, None, assignment.rank, spec.ranks))
+                             state=step_fingerprint(workload, progress, None, assignment.rank, spec.ranks),
+                             duration_s=time.monotonic() - started)
         _check_restored(parts, loaded, assignment.rank)
         if not reducer.agree({name: parts[name] for name in REPLICATED if name in parts}, spec.ranks):
             raise StateError("the ranks do not start from the same model and optimizer: build(config) must give the "
@@ -179,7 +181,10 @@ class Rank:
         self._at("recover.restored")
         if self._pipeline is None:
             raise StateError("no input pipeline was started for this attempt")
+        started = time.monotonic()
         self._pipeline.start()
+        self._history.record("pipeline", assignment.attempt, rank=assignment.rank, step=progress.step,
+                             duration_s=time.monotonic() - started)
         self._at("recover.pipeline")
         self._loaded = None
         self.step, self.loss = progress.step, None

@@ -7,6 +7,7 @@ supervisor decides nothing that the commit log does not decide: fenced off by an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -156,12 +157,14 @@ class Supervisor:
 
     def _form_and_choose(self, attempt: int, watch: Watch) -> Decision:
         """All ranks in one group, all holding the same verified checkpoint, and the log says which."""
-        entries = self._log.read()
+        started, entries = time.monotonic(), self._log.read()
         found = candidates(entries, attempt)
         if not found and ever_published(entries):
             raise GaveUp("checkpoints were published, but none is left to restore: a fresh start would discard work")
         verdicts: dict[str, str | None] = {}
         decision, candidate = self._next(found, verdicts)
+        self._history.record("proposed", attempt, name=candidate.name if candidate else None,
+                             duration_s=time.monotonic() - started)
         votes = watch.collect(self._prepare(attempt, candidate), self._spec.recovery_deadline_s)
         self._history.record("formed", attempt, world=self._spec.ranks)
         self._points("recover.formed")

@@ -140,12 +140,13 @@ class Worker:
 
     def warm(self) -> None:
         """What is slow the first time, once in this process's life."""
-        self._warming = True
+        self._warming, started = True, time.monotonic()
         try:
             self._rank.warm(again=self._warm)
         finally:
             self._warming = False
         self._warm = True
+        self._here().history.record("warmed", duration_s=time.monotonic() - started)
 
     def prepare(self, assignment: Assignment, candidate: Candidate | None) -> Vote:
         return self._rank.prepare(assignment, candidate)
