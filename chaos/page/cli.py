@@ -11,7 +11,7 @@ from chaos.shell import JsonOption, QuietOption, errors_reported, print_json
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs and of sweeps")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs, of sweeps and of `intervals`")],
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="the page; otherwise report.html in RUN, of several in this folder"),

@@ -15,9 +15,10 @@ from chaos.page.figures import timeline
 from chaos.page.read import Shown, read_folder
 from chaos.page.sections import Figure
 from chaos.page.tables import prefix, write_tables
-from chaos.page.values import RunPage
+from chaos.page.values import IntervalsPage, RunPage, SweepPage
 
 REPORT = "report.html"
+_KINDS: dict[type, str] = {RunPage: "run", SweepPage: "sweep", IntervalsPage: "intervals"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Written:
         return {
             "output": str(self.output), "bytes": self.size_bytes, "plots": list(map(str, self.plots)),
             "data": list(map(str, self.data)),
-            "of": [{"folder": page.folder, "kind": "run" if isinstance(page, RunPage) else "sweep", "title": page.title,
+            "of": [{"folder": page.folder, "kind": _KINDS[type(page)], "title": page.title,
                     "verdict": page.verdict, "says": list(page.sentences),
                     "numbers": [{"label": each.label, "value": each.value, "unit": each.unit, "of": each.observations,
                                  "note": each.note} for each in page.numbers]} for page in self.pages],

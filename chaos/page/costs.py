@@ -9,25 +9,40 @@ import numpy as np
 from chaos.audit.evidence import Evidence
 from chaos.audit.recoveries import Recovery
 from chaos.audit.witnesses import boot
+from chaos.cost.values import PARTS
+from chaos.cost.values import Recovery as Measured
 from chaos.page.clock import Clock
 from chaos.page.timeline import Update
 from chaos.page.values import Cost, Part, Waiting
 
 BINS = 160
-FIRST_STEP, CATCH_UP = "input and first step", "catch up"
+FIRST_STEP, UNEXPLAINED, CATCH_UP = "input and first step", "unexplained", "catch up"
 
 
-def costs(recoveries: Sequence[Recovery]) -> tuple[Cost, ...]:
-    """One for each recovery, in order."""
+def costs(judged: Sequence[Recovery], measured: Sequence[Measured]) -> tuple[Cost, ...]:
+    """One for each recovery, in order. judged: as the verdict has them. measured: part by part, as far as is known."""
+    known = {each.attempt: each for each in measured if each.parts is not None}
     return tuple(
         Cost(
-            each.attempt, tuple(_parts(each)), each.first_step_s, each.restored_step, each.redo_steps, each.redo_samples
+            each.attempt, tuple(_measured(known[each.attempt]) if each.attempt in known else _judged(each)),
+            each.first_step_s, each.restored_step, each.redo_steps, each.redo_samples,
         )
-        for each in recoveries
-    )
+        for each in judged
+    )  # fmt: skip
 
 
-def _parts(each: Recovery) -> Iterator[tuple[str, float]]:
+def _measured(each: Measured) -> Iterator[tuple[str, float]]:
+    """From the strike to the first new step; what no part accounts for; and until caught up."""
+    assert each.parts is not None
+    for name in PARTS:
+        yield name.replace("_", " "), getattr(each.parts, f"{name}_s")
+    if each.unexplained_s is not None:
+        yield UNEXPLAINED, each.unexplained_s
+    if each.caught_up_s is not None and each.whole_s is not None:
+        yield CATCH_UP, max(0.0, each.caught_up_s - each.whole_s)
+
+
+def _judged(each: Recovery) -> Iterator[tuple[str, float]]:
     """From the strike until caught up. What the first new update takes is what is left of the time to its end."""
     spent = 0.0
     for part, part_s in ((Part.DETECT, each.detect_s), (Part.REACQUIRE, each.reacquire_s), (Part.LOAD, each.load_s)):

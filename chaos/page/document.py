@@ -19,8 +19,8 @@ from chaos.page import vega
 from chaos.page.figures.theme import Spec, patterns, style_sheet
 from chaos.page.payload import deflated, pack
 from chaos.page.read import Shown
-from chaos.page.sections import Figure, Part, Table, run_parts, sweep_parts
-from chaos.page.values import RunPage
+from chaos.page.sections import Figure, Part, Table, intervals_parts, run_parts, sweep_parts
+from chaos.page.values import IntervalsPage, RunPage, SweepPage
 from chaos.printable import printable
 from trainers.spec import VERSION
 
@@ -44,7 +44,13 @@ class _Drawn:
 
 def parts_of(shown: Shown) -> tuple[Part, ...]:
     """The page's parts, whatever it is of."""
-    return tuple(run_parts(shown) if isinstance(shown, RunPage) else sweep_parts(shown))
+    match shown:
+        case RunPage():
+            return tuple(run_parts(shown))
+        case SweepPage():
+            return tuple(sweep_parts(shown))
+        case IntervalsPage():
+            return tuple(intervals_parts(shown))
 
 
 def document(pages: Sequence[Shown]) -> str:
@@ -88,13 +94,13 @@ def _template() -> str:
 
 
 def _page(shown: Shown, parts: Sequence[Part], anchor: str, specs: dict[str, Spec], room: int) -> dict[str, Any]:
-    run = isinstance(shown, RunPage)
+    run = shown if isinstance(shown, RunPage) else None
     return {
         **{name: printable(getattr(shown, name)) for name in ("title", "folder", "verdict", "headline", "sentences")},
         "facts": printable(shown.facts), "numbers": shown.numbers, "anchor": anchor,
-        "reproduce": printable(shown.reproduce) if run else "",
-        "invariants": shown.invariants if run else (), "struck": shown.struck if run else (),
-        "struck_table": _struck(shown) if run else None,
+        "reproduce": printable(shown.reproduce),
+        "invariants": run.invariants if run else (), "struck": run.struck if run else (),
+        "struck_table": _struck(run) if run else None,
         "parts": [_part(part, f"{anchor}-{part.name}", specs, room) for part in parts],
     }  # fmt: skip
 

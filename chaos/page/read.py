@@ -7,18 +7,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from chaos.audit.evidence import Evidence, Fence
 from chaos.audit.formats import FormatError, read_regular
 from chaos.audit.read_run import read_evidence
 from chaos.audit.verdict import judge
+from chaos.cost.files import RESULT as INTERVALS
+from chaos.cost.files import read_result
+from chaos.cost.measure import measure
+from chaos.cost.values import Recovery
 from chaos.errors import NotARun, ReportError
+from chaos.page.intervals_page import intervals_page
 from chaos.page.measured import read_measured
 from chaos.page.run_page import run_page
 from chaos.page.sweep_page import sweep_page
-from chaos.page.values import RunPage, SweepPage
+from chaos.page.values import IntervalsPage, RunPage, SweepPage
 from chaos.sweep.results import FORMAT as SWEEP
 from chaos.sweep.results import RESULTS, Result
+from storage.errors import StorageError
 
-Shown: TypeAlias = RunPage | SweepPage
+Shown: TypeAlias = RunPage | SweepPage | IntervalsPage
 
 
 def read_folder(folder: Path, say: Callable[[str], None] = lambda text: None) -> Shown:
@@ -27,7 +34,11 @@ def read_folder(folder: Path, say: Callable[[str], None] = lambda text: None) ->
         return _run(folder, say)
     if (folder / RESULTS).is_file():
         return _sweep(folder, say)
-    raise NotARun(f"{folder}: is neither a run (it has no history/ and no store/) nor a sweep (it has no {RESULTS})")
+    if (folder / INTERVALS).is_file():
+        say(f"reading {folder}")
+        return intervals_page(read_result(folder), str(folder))
+    raise NotARun(f"{folder}: is no run (it has neither history/ nor store/), no sweep (no {RESULTS}) and no measurement of "
+                  f"intervals (no {INTERVALS})")
 
 
 def _run(folder: Path, say: Callable[[str], None]) -> RunPage:
@@ -36,7 +47,18 @@ def _run(folder: Path, say: Callable[[str], None]) -> RunPage:
     measured = read_measured(folder / "history", evidence.history)
     say(f"judging {folder}")
     verdict = judge(evidence)
-    return run_page(evidence, measured, verdict, _recorded(folder / "verdict.json"), str(folder))
+    recorded = _recorded(folder / "verdict.json")
+    return run_page(evidence, measured, verdict, recorded, _parts(folder, evidence), str(folder))
+
+
+def _parts(folder: Path, evidence: Evidence) -> tuple[Recovery, ...]:
+    """Recoveries part by part; none of a history that does not say that much, which the auditor says more of."""
+    if not any(isinstance(entry, Fence) and entry.attempt > 0 for entry in evidence.store.log.entries):
+        return ()
+    try:
+        return measure(folder).recoveries
+    except StorageError:
+        return ()
 
 
 def _recorded(path: Path) -> dict[str, Any] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from chaos.audit.evidence import Evidence
 from chaos.audit.verdict import Verdict
+from chaos.cost.values import Recovery
 from chaos.page import words
 from chaos.page.costs import costs, waiting
 from chaos.page.ledger_map import ledger_map
@@ -19,14 +20,15 @@ _WORST = ("valid", "unknown", "invalid")
 
 
 def run_page(
-    evidence: Evidence, measured: Measured, verdict: Verdict, recorded: Mapping[str, Any] | None, folder: str
+    evidence: Evidence, measured: Measured, verdict: Verdict, recorded: Mapping[str, Any] | None,
+    parts: Sequence[Recovery], folder: str,
 ) -> RunPage:
-    """verdict: of this very evidence. recorded: verdict.json as it lies there, None without one."""
+    """verdict: of this very evidence. recorded: verdict.json as it lies there, None without one. parts: of recoveries."""
     body = verdict.to_json()
     done = updates(evidence, measured)
     clock = run_clock(evidence, done)
     shown = timeline(evidence, measured, clock, done, verdict.recoveries)
-    found = costs(verdict.recoveries)
+    found = costs(verdict.recoveries, parts)
     line, begun = lineage(evidence), evidence.begun
     judged, faults = words.invariants(body), words.struck(body)
     overall = _overall(body["verdict"], recorded)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chaos.page.figures import ledger, lineage, recovery, sweep, timeline
+from chaos.page.figures import intervals, ledger, lineage, recovery, sweep, timeline
 from chaos.page.figures.theme import Spec
-from chaos.page.values import Fate, LedgerMap, Number, RunPage, SweepPage, Timeline
+from chaos.page.intervals_page import interval
+from chaos.page.values import Fate, IntervalsPage, LedgerMap, Number, RunPage, SweepPage, Timeline
 from chaos.page.words import count, part_numbers, seconds
 
 
@@ -206,6 +207,39 @@ def sweep_parts(page: SweepPage) -> Iterator[Part]:
     if failing:
         yield Part("failing", "Trials that failed", "Each with the one command that repeats it.",
                    table=Table(("trial", "ended", "why", "reproduce"), failing), table_title="Failing trials")  # fmt: skip
+
+
+def intervals_parts(page: IntervalsPage) -> Iterator[Part]:
+    """In the order of the page."""
+    result, rows = page.result, page.result.rows
+    judged = [kill for kill in result.kills if kill.met is not None]
+    wrong = tuple(f"{kill.run}, attempt {kill.attempt}, every {kill.every} steps: not as predicted" for kill in judged if not kill.met)
+    yield Part("redo", "Redo against interval", "What is trained again after a kill: predicted before it struck, and measured.",
+               (Figure("redo", intervals.redo(result.kills), f"n = {count(len(judged), 'recovery', 'recoveries')}, in each interval "
+                       "by how long after a save fell due the kill struck."),),
+               (("range", "predicted, steps"), ("dot", "measured, as predicted"), ("miss", "measured, not as predicted")), wrong)  # fmt: skip
+    columns = ("every, steps", "kills", "redone steps, mean", "p95", "worst", "lost work, s", "a save costs, ms", "overhead, %",
+               "to first new step, s", "goodput, %")  # fmt: skip
+    table = tuple(
+        (f"{row.every:,}", str(row.kills), interval(row.redo_steps.mean if row.redo_steps else None, 1, 1),
+         f"{row.redo_steps.p95:.1f}" if row.redo_steps else "–", f"{row.redo_steps.worst:.0f}" if row.redo_steps else "–",
+         interval(row.lost_s.mean if row.lost_s else None, 1, 3), interval(row.save_s, 1e3, 1), interval(row.overhead, 100, 2),
+         interval(row.whole_s.mean if row.whole_s else None, 1, 3), interval(row.goodput, 100, 2))
+        for row in rows
+    )  # fmt: skip
+    goodput = f"Useful step time over wall time at a failure every {result.asked.mtbf_s:g} s on average."
+    caption = (f"Dots: measured, n = {count(sum(row.kills for row in rows), 'kill')}, with 95 % intervals of {result.asked.resamples:,} "
+               "resamples. Dashed: the model. Green band: 95 % interval of the recommendation.")  # fmt: skip
+    yield Part("goodput", "Goodput, and which interval to choose", goodput, (Figure("goodput", intervals.goodput(result), caption),),
+               table=Table(columns, table, frozenset(range(len(columns)))), table_title="All intervals as a table")  # fmt: skip
+    saves = sum(row.save_s.observations for row in rows if row.save_s is not None)
+    yield Part("overhead", "What saves cost", "Stall, waiting and slower steps, of the time of the steps between two saves.",
+               (Figure("overhead", intervals.overhead(rows), f"n = {count(saves, 'save')}; with 95 % intervals."),))  # fmt: skip
+    if any(row.parts for row in rows):
+        recoveries = sum(row.whole_s.mean.observations for row in rows if row.whole_s is not None)
+        yield Part("parts", "What recovery costs", "Mean seconds from the kill to the first new step, by part.",
+                   (Figure("parts", intervals.parts(rows), f"n = {count(recoveries, 'recovery', 'recoveries')}."),))  # fmt: skip
+    yield Part("notes", "What these numbers do not say", "Read them before you choose.", bullets=result.notes)
 
 
 def _number(value: int | None) -> str:

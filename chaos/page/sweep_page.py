@@ -38,7 +38,7 @@ def sweep_page(
                 "unknown": "It cannot be judged"}[verdict]  # fmt: skip
     facts = (("configuration", str(header.get("config", "unknown"))), ("code", str(header.get("code", "unknown"))))
     return SweepPage(
-        f"Sweep {folder.rstrip('/').rpartition('/')[2]}", folder, verdict, headline, tuple(said), facts,
+        f"Sweep {folder.rstrip('/').rpartition('/')[2]}", folder, verdict, headline, tuple(said), facts, "",
         tuple(_numbers(results, rows)), tuple(_cells(results)), rows, failing,
     )  # fmt: skip
 

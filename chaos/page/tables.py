@@ -16,12 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chaos.page.read import Shown
-from chaos.page.values import RankLane, RunPage, SweepPage
+from chaos.page.values import IntervalsPage, RankLane, RunPage, SweepPage
 
 
 def tables(shown: Shown) -> dict[str, pa.Table]:
     """By name. Columns have the names and units of the values in `values.py`; every row says its unit in its column."""
-    found = dict(_of_run(shown) if isinstance(shown, RunPage) else _of_sweep(shown))
+    match shown:
+        case RunPage():
+            found = dict(_of_run(shown))
+        case SweepPage():
+            found = dict(_of_sweep(shown))
+        case IntervalsPage():
+            found = {"rows": _rows(shown.result.rows), "kills": _rows(shown.result.kills), "runs": _rows(shown.result.runs)}
     return {name: table for name, table in found.items() if table.num_rows}
 
 

@@ -8,6 +8,8 @@ from enum import IntEnum, StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from chaos.cost.values import Intervals
+
 I64 = npt.NDArray[np.int64]
 
 
@@ -360,7 +362,23 @@ class SweepPage:
     headline: str
     sentences: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]
+    reproduce: str
     numbers: tuple[Number, ...]
     cells: tuple[Cell, ...]
     trials: tuple[TrialRow, ...]
     failing: tuple[TrialRow, ...]
+
+
+@dataclass(frozen=True)
+class IntervalsPage:
+    """A measurement of intervals: the words and figures, and the result itself for the figures."""
+
+    title: str
+    folder: str
+    verdict: str
+    headline: str
+    sentences: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+    reproduce: str
+    numbers: tuple[Number, ...]
+    result: Intervals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chaos.page.figures.theme import Spec, c, lite, part_fills
+from chaos.page.figures.theme import Spec, c, hatch, lite, part_fills
 from chaos.page.values import Cost, Waiting
 
 _BARS = 24  # with more recoveries the bars stand upright
@@ -19,7 +19,7 @@ def recovery(costs: Sequence[Cost]) -> Spec:
          "tip": {"title": f"attempt {cost.attempt}: {part}", "seconds": f"{seconds:.3f} s"}}
         for cost in costs for part, seconds in cost.parts
     ]  # fmt: skip
-    recoveries = {"field": "attempt", "type": "ordinal", "title": "attempt"}
+    recoveries: Spec = {"field": "attempt", "type": "ordinal", "title": "attempt"}
     seconds = {"field": "seconds", "type": "quantitative", "title": "seconds since the strike", "stack": True}
     upright = len(costs) > _BARS
     if upright:
@@ -33,11 +33,17 @@ def recovery(costs: Sequence[Cost]) -> Spec:
         "y" if not upright else "x": recoveries, "x" if not upright else "y": seconds,
         "order": {"field": "order"}, "tooltip": {"field": "tip"},
         "fill": {"field": "part", "type": "nominal", "sort": parts, "title": None,
-                 "scale": {"domain": parts, "range": part_fills(len(parts))}, "legend": {"columns": 3}},
+                 "scale": {"domain": parts, "range": _fills(parts)}, "legend": {"columns": 4}},
     }  # fmt: skip
     mark = {"type": "bar", "stroke": c("card"), "strokeWidth": 0.4 if upright else 1.2}
     return lite("Seconds of each recovery, stacked by part.", 280 if upright else {"step": 34},
                 [{"data": {"values": rows}, "mark": mark, "encoding": encoding}])  # fmt: skip
+
+
+def _fills(parts: Sequence[str]) -> list[str]:
+    fills = part_fills(len(parts))
+    return [{"unexplained": hatch("h-lost"), "catch up": hatch("h-redone")}.get(part, fill)
+            for part, fill in zip(parts, fills, strict=True)]  # fmt: skip
 
 
 def waiting(found: Sequence[Waiting]) -> tuple[Spec, Spec]:
