@@ -21,6 +21,7 @@ from chaos.check.cli import command as check_command
 from chaos.cost.cli import command as intervals_command
 from chaos.gallery.cli import command as gallery_command
 from chaos.labs.cli import app as labs
+from chaos.page.cli import command as report_command
 from chaos.shell import EXIT_UNJUDGED, JsonOption, QuietOption
 from chaos.shell import complain as _complain
 from chaos.shell import errors_reported as _errors_reported
@@ -55,6 +56,9 @@ app.command(
     "every prediction met, 1 not so, 2 could not judge.",
 )(intervals_command)  # fmt: skip
 app.command("gallery", epilog="Example: killpoint gallery --only 4 --only 20.")(gallery_command)
+app.command("report", epilog="Example: killpoint report runs/a --plots plots. Exit status: 0 written, 2 could not.")(
+    report_command
+)
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(metavar="[EXPERIMENT]", help="experiment file; without it the default one")
 ]

@@ -18,6 +18,7 @@ ChaosError
 ├── GalleryError             there is no gallery of planted bugs where one was looked for, or it is not well formed
 ├── LabError                 a lab could not be completed
 │   └── CheckpointRefused    a lab's checkpoint is damaged, inconsistent, or belongs to something else
+├── ReportError              what a page is to show cannot be read, or the page cannot be as small as it must
 ├── CheckError               an option of a check that makes no sense
 ├── SweepError               a sweep or a check cannot be drawn up, or its folder holds another one
 │   └── RecordingFailed      a run that is to show what there is to kill did not end valid
@@ -117,6 +118,10 @@ class GateNotReleased(GateError):
 
 class LabError(ChaosError):
     """A lab could not be completed, so nothing was compared."""
+
+
+class ReportError(ChaosError):
+    """What a page is to show cannot be read, or the page cannot be made as small as it must be."""
 
 
 class CheckError(ChaosError):

@@ -87,6 +87,7 @@ class RankRun:
     partial: Partial | None = None  # of the step that the restored checkpoint lies in
     views: Views = field(default_factory=Views)
     noticed: Callable[[], bool] = lambda: False  # whether this process has to go: `notice.py`
+    microbatches_done: list[float] = field(default_factory=list)  # of the update under way, time.monotonic()
 
     @cached_property
     def schedule(self) -> SaveSchedule:
@@ -116,6 +117,7 @@ def train(run: RankRun) -> None:
     consumed = Consumed(first) if partial is None else Consumed(first, partial.microbatch, [], [partial.sample_ids])
     for step in range(first, run.steps):
         started, wait_before_s = time.monotonic(), run.pipeline.stats().wait_s
+        run.microbatches_done.clear()
         run.at("step.begin")
         loss_sum = accumulate(run, step, consumed, partial if step == first else None)
         run.at("reduce.before")
@@ -172,6 +174,7 @@ def accumulate(run: RankRun, step: int, consumed: Consumed, partial: Partial | N
         run.at("microbatch.forward")
         scaled = widened(losses).sum() / run.share.global_batch
         (scaler.scale(scaled) if scaler is not None else scaled).backward()  # type: ignore[no-untyped-call]
+        run.microbatches_done.append(time.monotonic())
         run.at("microbatch.backward")
         loss_sum += float(losses.detach().double().sum())
         done = microbatch + 1
@@ -221,7 +224,7 @@ def record_step(run: RankRun, consumed: Consumed, result: StepResult, started: f
         lr=[rate.hex() for rate in result.rates], gradient_norm=result.gradient_norm.hex(),
         state=state, samples_seen=run.progress.samples_seen, ids=ids, skipped=result.skipped,
         fingerprint_s=round(fingerprint_s, 6), wait_s=round(wait_s, 6), train_s=round(total_s - wait_s, 6),
-        prepare_s=round(stats.prepare_s, 6),
+        prepare_s=round(stats.prepare_s, 6), microbatch_s=[round(at - started, 6) for at in run.microbatches_done],
         queue_depth=stats.depth, samples_per_s=round(stats.samples_per_s, 1),
     )
     run.on_step(run.progress.step, result.loss)

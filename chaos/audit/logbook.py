@@ -94,7 +94,8 @@ def _start(lives: Mapping[int, Attempt], published: Sequence[Publish], attempt: 
     choose = lives[attempt].choose if attempt in lives else None
     if choose is None or choose.parent is None:
         return None
-    earlier = [p for p in published if p.attempt < attempt and p.ref == choose.parent]
+    parent = choose.parent  # names first: there may be thousands
+    earlier = [p for p in published if p.attempt < attempt and p.name == parent.name and p.ref == parent]
     return earlier[-1] if earlier else None
 
 
