@@ -81,6 +81,7 @@ def test_a_gap_at_the_border_is_one_gap(covered: Any, window: int, part: int, ga
     rows = [p for p in range(END) if not gap[0] <= p <= gap[1]]
     found = covered([segment(rows)], window, part)
     assert (found.first_gap, found.never, found.repeated) == (gap, gap[1] - gap[0] + 1, 0)
+    assert (found.wrong_step.count, found.wrong_sample.count, found.wrong_content.count) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("window", "part"), SIZES)
