@@ -35,7 +35,7 @@ def logs(draw: st.DrawFn) -> list[Entry]:
     return entries
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(logs())
 def test_each_prefix_has_the_lineage_that_it_has_alone(entries: list[Entry]) -> None:
     growth = Growth()

@@ -90,7 +90,7 @@ def test_impossible_parameters(parameters: tuple[int, int, int, int]) -> None:
         Plan(*parameters)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 400), st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=3), st.integers(0, 99))
 def test_tabled_rounds_permute_alike(size: int, keys: list[int], start: int) -> None:
     x = np.tile(np.arange(start, start + size) % size, 8)  # long enough for tables to pay

@@ -112,7 +112,7 @@ def test_steps_of_any_shape_are_read_as_they_were_written(tmp_path: Path) -> Non
         )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_no_changed_byte_of_a_step_is_believed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = steps(tmp_path_factory.mktemp("h"), 12)

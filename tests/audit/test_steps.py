@@ -32,7 +32,7 @@ def recorded(draw: st.DrawFn) -> list[Event[StepDone]]:
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(recorded(), st.integers(1, 5))
 def test_columns_hold_what_the_events_do(events: list[Event[StepDone]], block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -54,7 +54,7 @@ def test_columns_hold_what_the_events_do(events: list[Event[StepDone]], block: i
     assert done.rates() <= rates
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=12), st.integers(-1, 10))
 def test_the_last_of_one_number_counts_and_a_gap_ends_the_row(numbers: list[int], start: int) -> None:
     done = Steps.of([Event("a", n, 0, n, 0, StepDone(0, step, "", (), "", {}, 0, "", False))

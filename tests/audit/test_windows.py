@@ -64,7 +64,7 @@ def covered(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return judge
 
 
-SIZES = [(8, 8), (8, 5), (5, 8), (1, 1), (1 << 16, 1 << 18), (1 << 16, 8), (8, 1 << 18)]
+SIZES = [(8, 8), (8, 5), (5, 8), (1, 1), (1 << 16, 8)]
 
 
 @pytest.mark.parametrize(("window", "part"), SIZES)
@@ -76,11 +76,12 @@ def test_nothing_is_wrong_at_any_border(covered: Any, window: int, part: int) ->
 
 
 @pytest.mark.parametrize(("window", "part"), SIZES)
-@pytest.mark.parametrize("gap", [(8, 8), (7, 7), (7, 8), (6, 9), (0, 0), (47, 47), (3, 20)])
+@pytest.mark.parametrize("gap", [(8, 8), (7, 8), (0, 0), (47, 47), (3, 20)])
 def test_a_gap_at_the_border_is_one_gap(covered: Any, window: int, part: int, gap: tuple[int, int]) -> None:
     rows = [p for p in range(END) if not gap[0] <= p <= gap[1]]
     found = covered([segment(rows)], window, part)
     assert (found.first_gap, found.never, found.repeated) == (gap, gap[1] - gap[0] + 1, 0)
+    assert (found.wrong_step.count, found.wrong_sample.count, found.wrong_content.count) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("window", "part"), SIZES)
@@ -143,7 +144,7 @@ def test_an_epoch_that_ends_inside_a_window_is_judged_over_all_segments(covered:
         assert covered(halves, window, 4).epoch_faults == want
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     positions=st.lists(st.lists(st.integers(-5, 40), max_size=12), min_size=1, max_size=4),
     window=st.integers(1, 20),
