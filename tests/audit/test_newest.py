@@ -374,7 +374,9 @@ def test_attempt_0_need_not_say_that_it_started_from_nothing(tmp_path: Path, jud
     del sim.choose
     sim.train(5)
     sim.kill(F0)
-    judged(go_on(sim), 2, "valid")
+    folder = go_on(sim)
+    judged(folder, 2, "valid")
+    judged(folder, 6, "valid")
 
 
 def test_events_of_no_attempt_are_no_evidence(tmp_path: Path, judged: Judge) -> None:
