@@ -137,6 +137,7 @@ def _connect(cpus: int, address: str | None) -> str | None:
     """The folder of the session, if it was started here. Raises RayUnreachable."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns about its own plans
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of what is killed on purpose nobody waits for an answer
     import ray
 
     local: dict[str, Any] = {"num_cpus": max(cpus, os.cpu_count() or 1), "include_dashboard": False}

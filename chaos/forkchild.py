@@ -16,7 +16,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
-from chaos.forkclient import Request
+from chaos.forkclient import INHERITED, Request
 
 _PR_SET_PDEATHSIG = 1
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
@@ -82,8 +82,9 @@ def become(child: Child, interpreter: Interpreter) -> None:
     die_with(child.server)
     child.join_group(0)
     _take_limits(child.launcher)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    for number in INHERITED:
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in request.ignored else usual)
     for target, descriptor in enumerate(child.descriptors[:3]):
         os.dup2(descriptor, target)
         os.close(descriptor)

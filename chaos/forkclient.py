@@ -19,12 +19,16 @@ FORKSERVER_ENV = "KILLPOINT_FORKSERVER"
 LENGTH = struct.Struct("!Q")
 STARTED = struct.Struct("!qq")  # pid, start time in clock ticks; or 0 and the length of the path that follows
 ENDED = struct.Struct("!q")  # wait status
+INHERITED = (signal.SIGINT, signal.SIGTERM)  # ignored by a child whose parent ignores them
 _ANSWER_S = 30.0  # preloading takes 2 s of a free core
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the process is to be: `arguments` are the interpreter's, from the script on; `blocked` its signal mask."""
+    """What the process is to be: `arguments` are the interpreter's, from the script on; `blocked` its signal mask.
+
+    ignored: the signals that the launcher ignores, which an interpreter that it starts would ignore too.
+    """
 
     arguments: list[str]
     unbuffered: bool
@@ -32,6 +36,7 @@ class Request:
     folder: str
     umask: int
     blocked: list[int]
+    ignored: list[int]
 
     @classmethod
     def parse(cls, text: bytes) -> Request:
@@ -92,7 +97,8 @@ def ask(path: str, arguments: list[str], blocked: set[int | signal.Signals]) -> 
         umask = os.umask(0o077)
         os.umask(umask)
         mask = [int(number) for number in blocked]
-        request = Request(arguments, unbuffered, dict(os.environ), os.getcwd(), umask, mask)
+        ignored = [int(number) for number in INHERITED if signal.getsignal(number) is signal.SIG_IGN]
+        request = Request(arguments, unbuffered, dict(os.environ), os.getcwd(), umask, mask, ignored)
         return _asked(path, request, theirs, ours)
     except OSError as error:
         os.close(ours)

@@ -18,7 +18,7 @@ from storage.history import History
 from storage.log import CommitLog, Parent
 from storage.manifest import FileRecord, Fingerprints, Manifest, RankRecord, checkpoint_name
 from storage.objects import LocalObjects
-from storage.retention import retire, to_retire
+from storage.retention import leftovers, retire, to_retire
 from trainers.errors import Interrupted
 from trainers.parts import REPLICATED, part_digests
 from trainers.points import KillPoints
@@ -63,6 +63,7 @@ class Committer:
         self._fingerprints: Fingerprints | None = None
         self._pending: dict[_Moment, _Pending] = {}
         self._verified: set[str] = set()
+        self._untidy = True
 
     def discharge(self) -> bool:
         """Serves no run any more. False if a commit is still under way."""
@@ -82,6 +83,7 @@ class Committer:
             self._attempt, self._fingerprints = attempt, fingerprints
             self._parent = parent.digest if parent else None
             self._verified = {parent.name} if parent else set()
+            self._untidy = True  # whoever went before may have been killed between an entry and a removal
         self._points.flush()
         self._points.enter(attempt, "committer", None, self._history)
         self._history.record("began", attempt)
@@ -164,15 +166,20 @@ class Committer:
     def _retire(self, attempt: int) -> None:
         try:
             with self._committing:
-                names = to_retire(self._log.read(), self._setup.keep, self._verified)
+                entries = self._log.read()
+                names = to_retire(entries, self._setup.keep, self._verified)
+                if self._untidy:
+                    names += leftovers(entries, self._objects.list("shards"))
                 if names:
                     retirement = retire(self._objects, self._log, attempt, names, self._points)
                     self._note("retired", attempt, names=list(names), seq=retirement.seq)
                     for path in retirement.removed:
                         self._note("removed", attempt, path=path)
+                self._untidy = False
         except Fenced as error:
             self._note("fenced_off", attempt, name="", detail=str(error))
         except StorageError as error:  # the save is published all the same, and the next one retires what is left
+            self._untidy = True
             self._note("retire_failed", attempt, detail=str(error))
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from storage.shard import TensorSpec, TensorView
@@ -20,6 +22,7 @@ _DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
     torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }
+_AS_BYTES = 1 << 16
 _TORCH_DTYPES = {name: dtype for dtype, name in _DTYPES.items()}
 
 
@@ -62,6 +65,21 @@ def owner_of(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
     return owner
 
 
+def _copy(view: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Into the buffer. Large ones as bytes: places in the buffer are seldom on a cache line, where copying element by
+    element takes a third longer than copying memory.
+    """
+    if tensor.nbytes >= _AS_BYTES and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg():
+        np.copyto(_memory(view), _memory(tensor.detach()))
+    else:
+        view.copy_(tensor, non_blocking=True)
+
+
+def _memory(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
+    found: npt.NDArray[np.uint8] = tensor.view(-1).view(torch.uint8).numpy()
+    return found
+
+
 class Staging:
     """Preallocated, contiguous, pinned where there is a GPU. Grows when the state does (lazily made optimizers)."""
 
@@ -81,7 +99,7 @@ class Staging:
         own = self._own(workload, progress, partial)
         fitted = self._fit(own)
         for view, tensor in zip(fitted.views, own.values(), strict=True):
-            view.copy_(tensor, non_blocking=True)
+            _copy(view, tensor)
         if torch.cuda.is_available():
             torch.cuda.current_stream().synchronize()
         texts = json_parts(workload, progress) | (partial.texts() if partial else {})

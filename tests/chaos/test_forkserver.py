@@ -111,6 +111,16 @@ def test_a_forked_child_is_what_python_would_have_been(tmp_path: Path, server: F
     assert forked["path"][:3] == [str(tmp_path / "below"), str(tmp_path / "relative"), str(ROOT)]
 
 
+def test_what_a_shell_in_the_background_has_ignored_is_ignored_by_a_child(tmp_path: Path, server: ForkServer) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        plain, forked = answers(tmp_path, None), answers(tmp_path, server.path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert forked["handlers"] == plain["handlers"]
+    assert plain["handlers"][0] == str(int(signal.SIG_IGN))
+
+
 @pytest.mark.parametrize(
     ("end", "code", "killed_by", "says"),
     [

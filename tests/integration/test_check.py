@@ -24,9 +24,10 @@ FORGETFUL = "class Forgetful(torch.optim.AdamW):\n    def load_state_dict(self, 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The README's example with tests of its own, and fewer steps."""
+    """The README's example with tests of its own, one rank and fewer steps."""
     (tmp_path / "workload.py").write_text(example("workload.py"))
-    (tmp_path / "experiment.yaml").write_text(example("experiment.yaml").replace("steps: 40", "steps: 14"))
+    experiment = example("experiment.yaml").replace("steps: 40", "steps: 14").replace("rank: 1", "rank: 0")
+    (tmp_path / "experiment.yaml").write_text(experiment.replace("ranks: 2", "ranks: 1, standbys: 0"))
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_workload.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = --strict-markers --strict-config\n")
@@ -38,8 +39,8 @@ def in_project(project: Path, cluster: str, *command: str) -> subprocess.Complet
     return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=170, check=False)
 
 
-def pytest_there(project: Path, cluster: str) -> subprocess.CompletedProcess[str]:
-    options = ["--killpoint", "experiment.yaml", "--killpoint-point", "user.predicted", "-v"]
+def pytest_there(project: Path, cluster: str, *more: str) -> subprocess.CompletedProcess[str]:
+    options = ["--killpoint", "experiment.yaml", "--killpoint-point", "user.predicted", "-v", *more]
     if not entry_points(group="pytest11", name="killpoint"):  # an installation older than the plugin
         options = ["-p", "chaos.pytest_plugin", *options]
     return in_project(project, cluster, sys.executable, "-m", "pytest", *options)
@@ -56,7 +57,7 @@ def test_a_correct_trainer_passes(cluster: str, project: Path) -> None:
 def test_one_with_a_bug_fails_with_a_witness_and_a_line_that_shows_it_again(cluster: str, project: Path) -> None:
     text = (project / "workload.py").read_text().replace(RIGHT, WRONG)
     (project / "workload.py").write_text(text.replace("\n\n\ndef loss", "\npasses = 0\n\n\ndef loss"))
-    done = pytest_there(project, cluster)
+    done = pytest_there(project, cluster, "-x")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 1 passed" in done.stdout
     assert re.search(r"invalid: 5 same trajectory: .*loss", done.stdout)

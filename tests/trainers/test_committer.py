@@ -406,6 +406,23 @@ def test_a_retirement_that_fails_does_not_fail_the_save_that_came_before_it(rig:
     assert [entry.step for entry in rig.published()] == [2, 4, 6]
     (failed,) = [line.body for line in read_history(rig.history).lines if line.event == "retire_failed"]
     assert shard.name in failed["detail"]
+    shard.rmdir()
+    rig.save(8)
+    assert left(rig) == [6, 8]  # the other rank's shard of step 2 too, which the failure had left lying
+
+
+def test_what_a_kill_in_a_retirement_left_lying_is_removed_by_the_next_attempt(rig: Rig) -> None:
+    rig.begin(0)
+    for step in (2, 4, 6):
+        rig.save(step)
+    path = rig.objects.path(shard_path("s00000002-a0000", 1))
+    path.write_bytes(b"its name was still there")
+    rig.begin(1, rig.published()[-1])
+    rig.save(8, attempt=1)
+    assert not path.exists()
+    assert [entry.names for entry in rig.log.read() if isinstance(entry, Retire)] == [
+        ("s00000002-a0000",), ("s00000004-a0000",),
+    ]  # fmt: skip
 
 
 def test_fenced_off_before_it_retires_it_removes_nothing(rig: Rig) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -120,3 +122,21 @@ def test_a_stored_tensor_comes_back_as_it_was(kind: str, dtype: torch.dtype) -> 
         back = as_tensor(TensorView(kind, shape, memoryview(bytearray(raw(tensor)))))
         assert back.dtype == dtype
         assert torch.equal(back, tensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool])
+def test_large_tensors_are_copied_as_they_are_seen(dtype: torch.dtype) -> None:
+    """Contiguous, transposed, expanded, and of an odd size, so that what follows lies on no cache line."""
+    generator = torch.Generator().manual_seed(7)
+    values = torch.randint(0, 2, (301, 307), generator=generator).to(dtype)
+    model = torch.nn.Module()
+    for name, tensor in {"a": values, "b": values.T, "c": values[:1].expand(307, 307), "d": values[:, 1:]}.items():
+        model.register_buffer(name, tensor)
+    model.register_parameter("weight", torch.nn.Parameter(torch.zeros(3)))
+    workload = Workload(model, torch.optim.SGD(model.parameters(), 0.1), lambda m, b: b["x"], Path())
+    pieces = _pieces(Staging(0, 1).copy(workload, Progress()))
+    buffers = {name: piece for name, piece in pieces.items() if name in local_tensors(workload)}
+    assert len(buffers) >= 4
+    assert buffers == _bytes(local_tensors(workload))
+    named = [piece for name, piece in buffers.items() if name.endswith("b")]
+    assert named[0] == bytes(raw(values.T.contiguous()))
