@@ -540,3 +540,10 @@ def test_damage_in_another_boot_is_dated_by_its_attempt(tmp_path: Path, judged: 
     sim.edit = lambda kind, thing: thing.update(boot="another") if kind == "receipt" else None
     sim.damage(SHARD, DAMAGE)
     judged(go_on(sim), 2, "invalid", "took s00000004-a0000, which did not verify")
+
+
+def test_a_restart_that_was_killed_before_it_chose_is_judged(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    sim.fence()
+    sim.finish(finished=False)
+    judged(sim.folder, 2, "valid")
