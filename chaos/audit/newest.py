@@ -28,8 +28,9 @@ def check(evidence: Evidence) -> Finding:
     entries = evidence.store.log.entries
     trained = steps_by_attempt(evidence).keys() | restored_by_attempt(evidence).keys()
     for number, attempt in attempts(entries).items():
-        case.used = case.used or number > 0
-        _judge_chooses(evidence, number, attempt.chooses, case)
+        if number > 0 or attempt.chooses:
+            case.used = case.used or number > 0
+            _judge_chooses(evidence, number, attempt.chooses, case)
         acted = number in trained or bool(attempt.published)
         if number > 0 and acted and not attempt.chooses:
             case.wrong.append(f"attempt {number} trained without recording what it started from")

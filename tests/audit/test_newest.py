@@ -374,7 +374,9 @@ def test_attempt_0_need_not_say_that_it_started_from_nothing(tmp_path: Path, jud
     del sim.choose
     sim.train(5)
     sim.kill(F0)
-    judged(go_on(sim), 2, "valid")
+    folder = go_on(sim)
+    judged(folder, 2, "valid")
+    judged(folder, 6, "valid")
 
 
 def test_events_of_no_attempt_are_no_evidence(tmp_path: Path, judged: Judge) -> None:
@@ -538,3 +540,10 @@ def test_damage_in_another_boot_is_dated_by_its_attempt(tmp_path: Path, judged: 
     sim.edit = lambda kind, thing: thing.update(boot="another") if kind == "receipt" else None
     sim.damage(SHARD, DAMAGE)
     judged(go_on(sim), 2, "invalid", "took s00000004-a0000, which did not verify")
+
+
+def test_a_restart_that_was_killed_before_it_chose_is_judged(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    sim.fence()
+    sim.finish(finished=False)
+    judged(sim.folder, 2, "valid")

@@ -20,7 +20,7 @@ from lineages import KINDS, Lineage, lineages, write
 from chaos.audit import audit_run
 from chaos.audit.findings import Finding
 
-EXAMPLES = int(os.environ.get("LINEAGES", "10"))
+EXAMPLES = int(os.environ.get("LINEAGES", "6"))
 AT = r"at positions? (\d+)(?:–\d+)? \(ids (\d+)[^)]*\) (?:was|were) "
 ROW = r"step (-?\d+) of attempt (\d+) consumed position (-?\d+) \(sample (-?\d+)\), "
 WITNESS = {
