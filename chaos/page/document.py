@@ -75,7 +75,9 @@ def _rendered(pages: Sequence[Shown], parts: Sequence[Sequence[Part]], library: 
     specs: dict[str, Spec] = {}
     shown = [_page(page, each, f"r{number}", specs, room)
              for number, (page, each) in enumerate(zip(pages, parts, strict=True))]  # fmt: skip
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+    )
     template = environment.from_string(_template())
     policy = (f"default-src 'none'; script-src {vega.source_of(library)} {vega.source_of(program)}; "
               "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'")  # fmt: skip
@@ -87,6 +89,11 @@ def _rendered(pages: Sequence[Shown], parts: Sequence[Sequence[Part]], library: 
     )  # fmt: skip
 
 
+def _shown(value: object) -> object:
+    """Text from disk without control characters; what is markup is our own."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def _template() -> str:
     """With its macros in front, where they have to be."""
     body, mark, macros = _static("page.html").partition("{%- macro")
@@ -96,9 +103,9 @@ def _template() -> str:
 def _page(shown: Shown, parts: Sequence[Part], anchor: str, specs: dict[str, Spec], room: int) -> dict[str, Any]:
     run = shown if isinstance(shown, RunPage) else None
     return {
-        **{name: printable(getattr(shown, name)) for name in ("title", "folder", "verdict", "headline", "sentences")},
-        "facts": printable(shown.facts), "numbers": shown.numbers, "anchor": anchor,
-        "reproduce": printable(shown.reproduce),
+        **{name: getattr(shown, name) for name in ("title", "folder", "verdict", "headline", "sentences")},
+        "facts": shown.facts, "numbers": shown.numbers, "anchor": anchor,
+        "reproduce": shown.reproduce,
         "invariants": run.invariants if run else (), "struck": run.struck if run else (),
         "struck_table": _struck(run) if run else None,
         "parts": [_part(part, f"{anchor}-{part.name}", specs, room) for part in parts],
@@ -135,4 +142,3 @@ def _figures(figures: Sequence[Figure], anchor: str, specs: dict[str, Spec], roo
 
 def _static(name: str) -> str:
     return (files("chaos.page") / "static" / name).read_text("utf-8")
-

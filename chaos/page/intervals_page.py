@@ -33,7 +33,11 @@ def intervals_page(result: Intervals, folder: str) -> IntervalsPage:
 def _sentences(result: Intervals) -> Iterator[str]:
     asked, found = result.asked, result.recommendation
     if found is not None:
-        why = "the greatest expected goodput" if found.bound_by == "goodput" else "the longest within the limit on lost work"
+        why = (
+            "the greatest expected goodput"
+            if found.bound_by == "goodput"
+            else "the longest within the limit on lost work"
+        )
         yield f"Save every {steps(found.every)}: {why}, at a failure every {asked.mtbf_s:g} s on average."
         low, high = found.tried
         if not low <= found.every.value <= high:

@@ -37,8 +37,10 @@ def read_folder(folder: Path, say: Callable[[str], None] = lambda text: None) ->
     if (folder / INTERVALS).is_file():
         say(f"reading {folder}")
         return intervals_page(read_result(folder), str(folder))
-    raise NotARun(f"{folder}: is no run (it has neither history/ nor store/), no sweep (no {RESULTS}) and no measurement of "
-                  f"intervals (no {INTERVALS})")
+    raise NotARun(
+        f"{folder}: is no run (it has neither history/ nor store/), no sweep (no {RESULTS}) and no measurement of "
+        f"intervals (no {INTERVALS})"
+    )
 
 
 def _run(folder: Path, say: Callable[[str], None]) -> RunPage:

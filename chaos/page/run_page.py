@@ -20,8 +20,12 @@ _WORST = ("valid", "unknown", "invalid")
 
 
 def run_page(
-    evidence: Evidence, measured: Measured, verdict: Verdict, recorded: Mapping[str, Any] | None,
-    parts: Sequence[Recovery], folder: str,
+    evidence: Evidence,
+    measured: Measured,
+    verdict: Verdict,
+    recorded: Mapping[str, Any] | None,
+    parts: Sequence[Recovery],
+    folder: str,
 ) -> RunPage:
     """verdict: of this very evidence. recorded: verdict.json as it lies there, None without one. parts: of recoveries."""
     body = verdict.to_json()

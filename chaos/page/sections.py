@@ -213,7 +213,11 @@ def intervals_parts(page: IntervalsPage) -> Iterator[Part]:
     """In the order of the page."""
     result, rows = page.result, page.result.rows
     judged = [kill for kill in result.kills if kill.met is not None]
-    wrong = tuple(f"{kill.run}, attempt {kill.attempt}, every {kill.every} steps: not as predicted" for kill in judged if not kill.met)
+    wrong = tuple(
+        f"{kill.run}, attempt {kill.attempt}, every {kill.every} steps: not as predicted"
+        for kill in judged
+        if not kill.met
+    )
     yield Part("redo", "Redo against interval", "What is trained again after a kill: predicted before it struck, and measured.",
                (Figure("redo", intervals.redo(result.kills), f"n = {count(len(judged), 'recovery', 'recoveries')}, in each interval "
                        "by how long after a save fell due the kill struck."),),

@@ -27,7 +27,11 @@ def tables(shown: Shown) -> dict[str, pa.Table]:
         case SweepPage():
             found = dict(_of_sweep(shown))
         case IntervalsPage():
-            found = {"rows": _rows(shown.result.rows), "kills": _rows(shown.result.kills), "runs": _rows(shown.result.runs)}
+            found = {
+                "rows": _rows(shown.result.rows),
+                "kills": _rows(shown.result.kills),
+                "runs": _rows(shown.result.runs),
+            }
     return {name: table for name, table in found.items() if table.num_rows}
 
 

@@ -149,8 +149,8 @@ def _saves(evidence: Evidence, measured: Measured, clock: Clock) -> dict[int, Sa
     later += [(2, (w.attempt, w.rank, w.step, w.microbatch), w.file, w.t_ns) for w in measured.written]
     for place, key, file, t_ns in later:
         at = clock.us(boot(evidence, file), t_ns)
-        if at is not None and key in found:  # type: ignore[comparison-overlap]
-            found[key][place] = at  # type: ignore[index]
+        if at is not None and key in found:
+            found[key][place] = at
     published = _published(evidence, clock)
     rows: dict[int, list[tuple[int, ...]]] = {}
     for (attempt, rank, step, microbatch), (due, staged, written, _) in found.items():

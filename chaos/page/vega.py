@@ -20,7 +20,7 @@ _PNG_SCALE = 2.0
 @cache
 def library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script; takes a second or two, once a process."""
-    text: str = vl_convert.javascript_bundle(None)
+    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     assert "</script" not in text.lower()
     return text
 

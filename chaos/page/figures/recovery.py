@@ -36,7 +36,7 @@ def recovery(costs: Sequence[Cost]) -> Spec:
                  "scale": {"domain": parts, "range": _fills(parts)}, "legend": {"columns": 4}},
     }  # fmt: skip
     mark = {"type": "bar", "stroke": c("card"), "strokeWidth": 0.4 if upright else 1.2}
-    return lite("Seconds of each recovery, stacked by part.", 280 if upright else {"step": 34},
+    return lite("Seconds of each recovery, stacked by part.", 280 if upright else 34 * max(1, len(costs)),
                 [{"data": {"values": rows}, "mark": mark, "encoding": encoding}])  # fmt: skip
 
 

@@ -21,10 +21,10 @@ def points(cells: Sequence[Cell]) -> Spec:
         for cell in cells
     ]  # fmt: skip
     place = {
-        "y": {"field": "point", "type": "ordinal", "sort": names, "title": None,
-              "axis": {"labelLimit": 220, "ticks": False, "domain": False, "labelColor": c("ink")}},
-        "x": {"field": "who", "type": "ordinal", "sort": processes, "title": None,
-              "axis": {"orient": "top", "labelAngle": 0, "ticks": False, "domain": False, "labelColor": c("ink")}},
+        "y": {"field": "point", "type": "ordinal", "sort": None, "scale": {"domain": names}, "title": None,
+              "axis": {"labelLimit": 220, "labelPadding": 10, "ticks": False, "domain": False, "labelColor": c("ink")}},
+        "x": {"field": "who", "type": "ordinal", "sort": None, "scale": {"domain": processes}, "title": None,
+              "axis": {"orient": "top", "labelPadding": 8, "labelAngle": 0, "ticks": False, "domain": False, "labelColor": c("ink")}},
     }  # fmt: skip
     bad = {"field": "bad", "type": "nominal", "legend": None}
     box = {"mark": {"type": "rect", "cornerRadius": 3, "stroke": c("card"), "strokeWidth": 2},
@@ -35,7 +35,7 @@ def points(cells: Sequence[Cell]) -> Spec:
                          "fill": {**bad, "scale": {"domain": [False, True], "range": [c("ink"), c("on-kill")]}},
                          "fontWeight": {"condition": {"test": "datum.bad", "value": 700}, "value": 400}}}  # fmt: skip
     text["encoding"].pop("fontWeight")
-    return lite("Map of kill points by process: trials, and what is wrong with them.", {"step": 23}, [box, text],
+    return lite("Map of kill points by process: trials, and what is wrong with them.", 23 * max(1, len(names)), [box, text],
                 data={"values": rows}, resolve={"scale": {"fill": "independent"}})  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def redo(rows: Sequence[TrialRow]) -> Spec | None:
     y = {"field": "row", "type": "ordinal", "axis": None}
     measured = {"field": "redo", "type": "quantitative", "title": "steps redone", "axis": {"tickMinStep": 1}}
     return lite(
-        "Steps redone in each kind of trial against the range that was predicted.", {"step": 20},
+        "Steps redone in each kind of trial against the range that was predicted.", 20 * len(ordered),
         [
             {"mark": {"type": "bar", "fill": c("kept2"), "stroke": c("kept-edge"), "height": 12, "cornerRadius": 3},
              "transform": [{"calculate": "datum.low - 0.12", "as": "a"}, {"calculate": "datum.high + 0.12", "as": "b"}],

@@ -18,7 +18,7 @@ PALETTE: dict[str, tuple[str, str]] = {  # name: light, dark
     "paper": ("#faf8f4", "#13161b"), "card": ("#ffffff", "#1b2027"), "sunk": ("#f2efe8", "#0f1216"),
     "ink": ("#1c2330", "#e8ecf2"), "muted": ("#5a6372", "#a3adbb"), "rule": ("#e3dfd6", "#313944"),
     "edge": ("#c9c4b8", "#475160"),
-    "kept": ("#8db4d8", "#46749f"), "kept2": ("#b9d2e8", "#345877"), "kept-edge": ("#3b6a98", "#93bfe6"),
+    "kept": ("#8db4d8", "#3d6891"), "kept2": ("#b9d2e8", "#345877"), "kept-edge": ("#3b6a98", "#93bfe6"),
     "lost": ("#dedad1", "#353c46"), "lost-edge": ("#6f7682", "#98a2b0"),
     "redone": ("#fbd9a0", "#5c4012"), "redone-edge": ("#a35a00", "#ffb545"),
     "kill": ("#bf2f0a", "#ff7d57"), "on-kill": ("#ffffff", "#1b0a04"),
@@ -97,7 +97,7 @@ def config() -> Spec:
     }  # fmt: skip
 
 
-def lite(description: str, height: int | Spec, layers: Sequence[Spec], **more: Any) -> Spec:
+def lite(description: str, height: int, layers: Sequence[Spec], **more: Any) -> Spec:
     """A Vega-Lite figure as wide as its place."""
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json", "description": description, "width": 860,

@@ -129,7 +129,9 @@ def rows(shown: Timeline, level: Level) -> dict[str, list[Spec]]:
     marks = list(mark_rows(shown))
     of = {kind: [mark for mark in marks if mark["kind"] == kind] for kind in Happening}
     kills = of[Happening.KILL]
-    symbols = kills if len(kills) > _DENSE else [mark for kind in Happening if kind != Happening.FENCE for mark in of[kind]]
+    symbols = (
+        kills if len(kills) > _DENSE else [mark for kind in Happening if kind != Happening.FENCE for mark in of[kind]]
+    )
     second = _WIDE / max(shown.end_us / 1e6, 1e-6)
     return {
         "pieces": pieces, "saves": saves if len(saves) <= _WHOLE else [], "phases": phases, "kills": kills,

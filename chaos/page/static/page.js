@@ -136,6 +136,7 @@ class Timeline {
       return Float64Array.from(at);
     });
     this.kills = data.marks.filter((mark) => mark.kind === "kill").map((mark) => mark.t);
+    this.told = -1; // number of the kill that was told of last
     this.box = document.getElementById(`${id}-box`);
     this.place = document.getElementById(id);
     this.listen();
@@ -244,22 +245,24 @@ class Timeline {
     this.show(this.lo + by, this.hi + by);
   }
 
-  kill(step) {
-    if (!this.kills.length) return;
-    const middle = (this.lo + this.hi) / 2;
-    const near = (this.hi - this.lo) / 50;
-    const next = step > 0 ? this.kills.find((t) => t > middle + near) ?? this.kills[0]
-      : this.kills.findLast((t) => t < middle - near) ?? this.kills[this.kills.length - 1];
-    const span = Math.min(this.hi - this.lo, Math.max(this.end / 400, this.around(next)));
-    this.show(next - span / 2, next + span / 2);
-    const mark = this.data.marks.find((each) => each.kind === "kill" && each.t === next);
+  kill(step) { // from the one told of last, if it is still in view; else from the middle
+    const { kills } = this;
+    if (!kills.length) return;
+    const last = kills[this.told];
+    const middle = last >= this.lo && last <= this.hi ? last : (this.lo + this.hi) / 2;
+    const found = step > 0 ? kills.findIndex((t) => t > middle) : kills.findLastIndex((t) => t < middle);
+    this.told = found >= 0 ? found : step > 0 ? 0 : kills.length - 1;
+    const at = kills[this.told];
+    const span = Math.min(this.hi - this.lo, Math.max(this.end / 400, this.around(at)));
+    this.show(at - span / 2, at + span / 2);
+    const mark = this.data.marks.find((each) => each.kind === "kill" && each.t === at);
     const box = this.place.getBoundingClientRect();
     showTip(box.left + box.width / 2, box.top + Math.min(box.height, 60), told(mark));
   }
 
   around(at) { // seconds that show the recovery from this kill whole
     const after = this.data.phases.filter(([s, e]) => e / 1e6 >= at && s / 1e6 <= at + 60).map(([, e]) => e / 1e6 - at);
-    return after.length ? Math.max(0.2, 3 * Math.max(...after.slice(0, 4))) : 2;
+    return after.length ? 3 * Math.max(...after.slice(0, 4)) : 2;
   }
 
   act(what) {
