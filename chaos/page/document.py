@@ -1,4 +1,4 @@
-"""The page itself: one HTML file that holds all it needs, asks nothing of a network, and runs two scripts, both its own.
+"""The page itself: one HTML file that holds all it needs, asks nothing of a network, and runs two scripts of its own.
 
 Whatever comes from a run is text: the template escapes it, data for the scripts is base64, and the content security
 policy names the two scripts by their digests, so that nothing else could run if it got in.
@@ -17,10 +17,10 @@ from markupsafe import Markup
 from chaos.errors import ReportError
 from chaos.page import vega
 from chaos.page.figures.theme import Spec, patterns, style_sheet
+from chaos.page.pages import IntervalsPage, RunPage, SweepPage
 from chaos.page.payload import deflated, pack
 from chaos.page.read import Shown
 from chaos.page.sections import Figure, Part, Table, intervals_parts, run_parts, sweep_parts
-from chaos.page.values import IntervalsPage, RunPage, SweepPage
 from chaos.printable import printable
 from trainers.spec import VERSION
 
@@ -113,7 +113,8 @@ def _page(shown: Shown, parts: Sequence[Part], anchor: str, specs: dict[str, Spe
 
 
 def _struck(shown: RunPage) -> Table:
-    rows = tuple((str(s.attempt), s.who, s.where, s.kind, "struck" if s.fired else "did not fire", s.observed or "nothing")
+    rows = tuple((str(s.attempt), s.who, s.where, s.kind, "struck" if s.fired else "did not fire",
+                  s.observed or "nothing")
                  for s in shown.struck)  # fmt: skip
     return Table(("attempt", "who", "where", "kind", "receipt", "observed"), rows, frozenset({0}))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chaos.cost.values import Estimate, Intervals
-from chaos.page.values import IntervalsPage, Number
+from chaos.page.pages import IntervalsPage, Number
 from chaos.page.words import count
 
 _HEADLINES = {
@@ -46,7 +46,8 @@ def _sentences(result: Intervals) -> Iterator[str]:
         yield "There are too few observations for a recommendation."
     met = sum(kill.met is True for kill in result.kills)
     judged = sum(kill.met is not None for kill in result.kills)
-    yield (f"{met} of {count(judged, 'recovery', 'recoveries')} cost what had been predicted; {count(len(result.runs), 'run')} of "
+    yield (f"{met} of {count(judged, 'recovery', 'recoveries')} cost what had been predicted; "
+           f"{count(len(result.runs), 'run')} of "
            f"{result.steps} steps, {sum(run.verdict == 'valid' for run in result.runs)} of them valid.")  # fmt: skip
     if not result.complete:
         yield "Not all runs are done."

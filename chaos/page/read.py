@@ -18,9 +18,9 @@ from chaos.cost.values import Recovery
 from chaos.errors import NotARun, ReportError
 from chaos.page.intervals_page import intervals_page
 from chaos.page.measured import read_measured
+from chaos.page.pages import IntervalsPage, RunPage, SweepPage
 from chaos.page.run_page import run_page
 from chaos.page.sweep_page import sweep_page
-from chaos.page.values import IntervalsPage, RunPage, SweepPage
 from chaos.sweep.results import FORMAT as SWEEP
 from chaos.sweep.results import RESULTS, Result
 from storage.errors import StorageError

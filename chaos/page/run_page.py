@@ -13,8 +13,8 @@ from chaos.page.costs import costs, waiting
 from chaos.page.ledger_map import ledger_map
 from chaos.page.lineage import lineage
 from chaos.page.measured import Measured
+from chaos.page.pages import RunPage
 from chaos.page.timeline import run_clock, timeline, updates
-from chaos.page.values import RunPage
 
 _WORST = ("valid", "unknown", "invalid")
 
@@ -27,7 +27,7 @@ def run_page(
     parts: Sequence[Recovery],
     folder: str,
 ) -> RunPage:
-    """verdict: of this very evidence. recorded: verdict.json as it lies there, None without one. parts: of recoveries."""
+    """verdict: of this very evidence. recorded: verdict.json, None without one. parts: of recoveries, where known."""
     body = verdict.to_json()
     done = updates(evidence, measured)
     clock = run_clock(evidence, done)
@@ -69,7 +69,7 @@ def _disagreement(now: str, recorded: Mapping[str, Any] | None) -> tuple[str, ..
     if recorded is None or before == now:
         return ()
     return (
-        f"verdict.json says {before}; judged again from what is on disk now it is {now}. Shown is the worse of the two.",
+        f"verdict.json says {before}; judged again from what is on disk now it is {now}. The worse of both is shown.",
     )
 
 

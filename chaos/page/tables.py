@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from chaos.page.pages import IntervalsPage, RunPage, SweepPage
 from chaos.page.read import Shown
-from chaos.page.values import IntervalsPage, RankLane, RunPage, SweepPage
+from chaos.page.values import RankLane
 
 
 def tables(shown: Shown) -> dict[str, pa.Table]:

@@ -208,7 +208,8 @@ def _marks(evidence: Evidence, clock: Clock) -> Iterator[Mark]:
             yield Mark(Happening.KILL, at, receipt.attempt, receipt.rank, name, f"{receipt.kind} of {name} {where}")
     for event in events(evidence, Detected):
         name = who(event.what.role, event.what.rank)
-        yield from _mark(evidence, clock, event, Happening.DETECTED, name, f"{name}: {event.what.how.replace('_', ' ')}",
+        yield from _mark(evidence, clock, event, Happening.DETECTED, name,
+                         f"{name}: {event.what.how.replace('_', ' ')}",
                          event.what.rank)  # fmt: skip
     for fence in events(evidence, Fenced):
         yield from _mark(evidence, clock, fence, Happening.FENCE, "supervisor", f"attempt {fence.attempt} begins")

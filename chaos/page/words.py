@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chaos.page.values import Cost, Invariant, Lineage, Number, Standing, Struck, Timeline
+from chaos.page.pages import Invariant, Number, Struck
+from chaos.page.values import Cost, Lineage, Standing, Timeline
 from chaos.report import signal_name, who
 
 HEADLINES = {
@@ -94,7 +95,8 @@ def numbers(
     redo = [cost.redo_steps for cost in found if cost.redo_steps is not None]
     if redo:
         samples = sum(cost.redo_samples or 0 for cost in found)
-        result.append(Number("Trained again", f"{sum(redo):,}", "steps", f"in {count(len(redo), 'recovery', 'recoveries')}",
+        result.append(Number("Trained again", f"{sum(redo):,}", "steps",
+                             f"in {count(len(redo), 'recovery', 'recoveries')}",
                              f"{count(samples, 'sample')}; worst {max(redo):,} steps"))  # fmt: skip
     done = sum(int(lane.steps.updates.sum()) for lane in shown.lanes[:1])
     if shown.lanes:

@@ -1,4 +1,4 @@
-"""A run of any length on disk, in the real formats and within seconds: `simulated_run`, with everything by the thousand.
+"""A run of any length on disk, in the real formats and within seconds: `simulated_run`, but by the thousand.
 
 Lines are collected and written at the end, rows are made for a whole save interval at once, and the state is the real
 one of the simulation only where a checkpoint is: what lies between is told apart by its step alone.
@@ -22,8 +22,8 @@ from chaos.audit.read_run import read_evidence
 from chaos.audit.recoveries import recoveries
 from chaos.audit.verdict import Verdict
 from chaos.page.measured import read_measured
+from chaos.page.pages import RunPage
 from chaos.page.run_page import run_page
-from chaos.page.values import RunPage
 
 _ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _PARTS = ("model", "optimizer", "buffers", "rng.torch", "scheduler", "scaler", "progress", "rng.python", "rng.numpy")
@@ -101,7 +101,8 @@ class LargeRun(Simulation):
                     gradient_norm=(0.5 + self.step).hex(), state=self.prints(self.step + 1, rank),
                     samples_seen=(self.step + 1) * s.global_batch,
                     ids=files.bulk(self.order[begin : begin + each].astype("<i8").tobytes()), skipped=False,
-                    wait_s=wait_s, train_s=round(took_ms / 1000 - wait_s - 0.001, 6), queue_depth=8 - int(wait_s * 1000),
+                    wait_s=wait_s, train_s=round(took_ms / 1000 - wait_s - 0.001, 6),
+                    queue_depth=8 - int(wait_s * 1000),
                     microbatch_s=[round(took_ms / 2500, 6), round(took_ms / 1100, 6)],
                 )  # fmt: skip
             self.step += 1
@@ -132,5 +133,7 @@ def large(folder: Path) -> RunPage:
     """20,000 steps and 200 kills, as the page has them but for the invariants, whose judging takes longest."""
     run = LargeRun(folder, steps=20_000, kills=200, save_every=100)
     evidence = read_evidence(run.folder)
-    verdict = Verdict(Judgement.VALID, (), (), (), recoveries(evidence), (), "run-1", 7, "sha256:c", "1", "killpoint run")
+    verdict = Verdict(
+        Judgement.VALID, (), (), (), recoveries(evidence), (), "run-1", 7, "sha256:c", "1", "killpoint run"
+    )
     return run_page(evidence, read_measured(run.folder / "history", evidence.history), verdict, None, (), str(folder))

@@ -9,8 +9,8 @@ from typing import Any
 
 from simulated_run import Edit
 
+from chaos.page.pages import RunPage, Struck
 from chaos.page.read import read_folder
-from chaos.page.values import RunPage, Struck
 
 Page = Callable[..., Path]
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>'\"&{{7*7}}\u2028\x1b[31m"

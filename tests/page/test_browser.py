@@ -54,7 +54,9 @@ def hovered(browser: Browser, selector: str) -> str:
 def test_it_is_drawn_without_a_word_on_the_console(browser: Browser, good_page: Path, width: int, dark: bool) -> None:
     browser.open(good_page, width, dark=dark)
     assert browser.said() == []
-    drawn = browser.run("return [...document.querySelectorAll('.chart')].map(e => e.querySelectorAll('svg path').length)")
+    drawn = browser.run(
+        "return [...document.querySelectorAll('.chart')].map(e => e.querySelectorAll('svg path').length)"
+    )
     assert len(drawn) >= 4
     assert all(count > 4 for count in drawn)
     assert browser.run("return document.documentElement.scrollWidth") <= width  # nothing sticks out

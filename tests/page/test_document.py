@@ -14,9 +14,8 @@ from chaos.errors import ReportError
 from chaos.page import document as module
 from chaos.page.document import LIMIT_BYTES, document
 from chaos.page.figures.theme import PALETTE, config, patterns, resolved
+from chaos.page.pages import RunPage
 from chaos.page.sections import run_parts
-from chaos.page.values import RunPage
-
 
 
 class Elements(HTMLParser):
@@ -105,7 +104,8 @@ def contrast(first: str, second: str) -> float:
 @pytest.mark.parametrize(
     ("text", "ground", "least"),
     [
-        *((name, ground, 4.5) for name in ("ink", "muted", "valid", "invalid", "unknown") for ground in ("paper", "card")),
+        *((name, ground, 4.5) for name in ("ink", "muted", "valid", "invalid", "unknown") for ground in ("paper",
+                                                                                                         "card")),
         ("on-kill", "kill", 4.5), ("ink", "kept", 4.5), ("ink", "kept2", 4.5), ("ink", "save-bg", 4.5),
         ("ink", "redone", 4.5), ("muted", "sunk", 4.5), ("kill", "card", 3), ("kill", "kept", 1.5),
         ("kept-edge", "card", 3), ("redone-edge", "redone", 3), ("lost-edge", "lost", 2.5), ("save", "card", 3),

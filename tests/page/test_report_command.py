@@ -31,7 +31,9 @@ def test_json_says_what_there_is(written: tuple[Path, Result], gap_run: Path) ->
     said = json.loads(result.stdout)
     assert said["output"] == str(out / "a" / "page.html")
     assert said["bytes"] == (out / "a" / "page.html").stat().st_size < 2_000_000
-    assert [(each["folder"], each["kind"], each["verdict"]) for each in said["of"]] == [(str(gap_run), "run", "invalid")]
+    assert [(each["folder"], each["kind"], each["verdict"]) for each in said["of"]] == [
+        (str(gap_run), "run", "invalid")
+    ]
     assert sorted(map(Path, said["plots"])) == sorted((out / "plots").iterdir())
     assert sorted(map(Path, said["data"])) == sorted((out / "data").iterdir())
     assert [path.name for path in (out / "a").iterdir()] == ["page.html"]  # no draft is left
@@ -72,7 +74,9 @@ def test_the_terminal_tells_the_same_story(good_run: Path) -> None:
     assert (good_run / "report.html").is_file()
 
 
-def test_several_folders_make_one_page_and_no_file_covers_another(good_run: Path, gap_run: Path, tmp_path: Path) -> None:
+def test_several_folders_make_one_page_and_no_file_covers_another(
+    good_run: Path, gap_run: Path, tmp_path: Path
+) -> None:
     result = report(good_run, gap_run, "--output", tmp_path / "two.html", "--data", tmp_path / "data", "--quiet")
     assert result.exit_code == 0, result.output
     assert {path.name[:8] for path in (tmp_path / "data").iterdir()} == {"1-run-1-", "2-run-1-"}

@@ -10,7 +10,8 @@ from audit_files import bodies, rechain
 from page_kit import on_rows, shown
 from simulated_run import Edit, Simulation, fault, two_kills
 
-from chaos.page.values import Fate, Happening, Part, RunPage, Standing
+from chaos.page.pages import RunPage
+from chaos.page.values import Fate, Happening, Part, Standing
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def test_kills_detections_and_recoveries_are_in_order(good: RunPage) -> None:
     assert kinds == [Happening.KILL, Happening.DETECTED] * 2
     for number in (1, 2):
         mine = {phase.part: phase for phase in good.timeline.phases if phase.attempt == number}
-        assert list(sorted(mine, key=lambda part: mine[part].start_us)) == list(Part)
+        assert sorted(mine, key=lambda part: mine[part].start_us) == list(Part)
         assert mine[Part.DETECT].end_us == mine[Part.REACQUIRE].start_us
     strikes = [mark.at_us for mark in good.timeline.marks if mark.kind is Happening.KILL]
     assert strikes == [phase.start_us for phase in good.timeline.phases if phase.part is Part.DETECT]
@@ -49,7 +50,8 @@ def test_kills_detections_and_recoveries_are_in_order(good: RunPage) -> None:
 
 def test_saves_that_were_never_published_say_so(good: RunPage) -> None:
     saves = good.timeline.lanes[0].saves
-    never = [(a, s) for a, s, p in zip(saves.attempt.tolist(), saves.step.tolist(), saves.published_us.tolist(), strict=True)
+    never = [(a, s) for a, s, p in zip(saves.attempt.tolist(), saves.step.tolist(), saves.published_us.tolist(),
+                                       strict=True)
              if p < 0]  # fmt: skip
     assert never == [(1, 8)]
 
@@ -97,7 +99,11 @@ def test_a_whole_ledger_has_no_fault(good: RunPage) -> None:
 
 
 def _wrong_sample(kind: str, thing: object) -> None:
-    if kind == "rows" and isinstance(thing, dict) and (thing["attempt"], int(thing["step"][0]), thing["rank"]) == (2, 9, 1):
+    if (
+        kind == "rows"
+        and isinstance(thing, dict)
+        and (thing["attempt"], int(thing["step"][0]), thing["rank"]) == (2, 9, 1)
+    ):
         thing["sample_id"] = thing["sample_id"][::-1].copy()
 
 
@@ -105,7 +111,12 @@ def _wrong_sample(kind: str, thing: object) -> None:
     ("edit", "fate", "where", "words"),
     [
         (on_rows(1, 5, 0, [0, 3]), Fate.GAP, (5, 5, 1, 2), "step 5, positions 41–42: 2 samples never applied"),
-        (on_rows(1, 5, 1, [0, 1, 1, 2, 3]), Fate.REPEATED, (5, 5, 5, 5), "step 5, position 45: 1 sample applied 2 times"),
+        (
+            on_rows(1, 5, 1, [0, 1, 1, 2, 3]),
+            Fate.REPEATED,
+            (5, 5, 5, 5),
+            "step 5, position 45: 1 sample applied 2 times",
+        ),
         (_wrong_sample, Fate.WRONG, (9, 9, 4, 7), "step 9, positions 76–79: 4 samples applied with another sample"),
     ],
 )

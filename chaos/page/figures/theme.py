@@ -101,7 +101,8 @@ def lite(description: str, height: int, layers: Sequence[Spec], **more: Any) -> 
     """A Vega-Lite figure as wide as its place."""
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json", "description": description, "width": 860,
-        "height": height, "autosize": {"type": "fit-x", "contains": "padding"}, "config": config(), "layer": list(layers),
+        "height": height, "autosize": {"type": "fit-x", "contains": "padding"}, "config": config(),
+        "layer": list(layers),
         **more,
     }  # fmt: skip
 
@@ -109,7 +110,8 @@ def lite(description: str, height: int, layers: Sequence[Spec], **more: Any) -> 
 def vega(description: str, height: int, **more: Any) -> Spec:
     """A Vega figure as wide as its place, with room for names on the left and for an axis below."""
     return {
-        "$schema": "https://vega.github.io/schema/vega/v6.json", "description": description, "width": 860, "height": height,
+        "$schema": "https://vega.github.io/schema/vega/v6.json", "description": description, "width": 860,
+        "height": height,
         "padding": {"left": 84, "right": 16, "top": 6, "bottom": 46}, "autosize": {"type": "none"}, "config": config(),
         **more,
     }  # fmt: skip

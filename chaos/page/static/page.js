@@ -245,12 +245,12 @@ class Timeline {
     this.show(this.lo + by, this.hi + by);
   }
 
-  kill(step) { // from the one told of last, if it is still in view; else from the middle
+  kill(step) { // from the one told of last, if it is still in view; else from the edge of the view
     const { kills } = this;
     if (!kills.length) return;
     const last = kills[this.told];
-    const middle = last >= this.lo && last <= this.hi ? last : (this.lo + this.hi) / 2;
-    const found = step > 0 ? kills.findIndex((t) => t > middle) : kills.findLastIndex((t) => t < middle);
+    const seen = last >= this.lo && last <= this.hi;
+    const found = step > 0 ? kills.findIndex((t) => (seen ? t > last : t >= this.lo)) : kills.findLastIndex((t) => (seen ? t < last : t <= this.hi));
     this.told = found >= 0 ? found : step > 0 ? 0 : kills.length - 1;
     const at = kills[this.told];
     const span = Math.min(this.hi - this.lo, Math.max(this.end / 400, this.around(at)));
