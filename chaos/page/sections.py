@@ -76,9 +76,8 @@ def _timeline(page: RunPage) -> Part:
         f"{count(len(page.costs), 'recovery', 'recoveries')}. "
         + (f"{ticks:,} microbatches appear when you zoom in. " if ticks
            else "This run did not record when its microbatches were done. ")
-        + ("" if shown.boots < 2 else f"Instants are of {shown.boots} boots or hosts, whose clocks do not compare: they "
-           "are "
-           "drawn one after the other. ")
+        + ("" if shown.boots < 2 else f"Instants are of {shown.boots} boots or hosts, whose clocks do not compare: "
+           "they are drawn one after the other. ")
     )  # fmt: skip
     key = (("kept", "step"), ("redone", "step done again"), ("lost", "step whose work was lost"),
            ("stall", "save: training waits"),
@@ -108,8 +107,8 @@ def _ledger(shown: LedgerMap) -> Part:
         rest = sum(bad.values()) - sum(fault.positions for fault in shown.faults[: ledger.BADGES])
         alarms += (f"and {count(rest, 'more position')}",)
     calm = "" if alarms else (
-        f"All {total:,} positions of {count(shown.updates, 'step')} were applied exactly once, by the step of the plan: "
-        "no gap, no duplicate."
+        f"All {total:,} positions of {count(shown.updates, 'step')} were applied exactly once, by the step that the "
+        "plan says: no gap, no duplicate."
     )  # fmt: skip
     caption = (
         f"n = {total:,} positions: {shown.updates:,} steps × {shown.batch:,} samples of the global batch; "
@@ -170,8 +169,8 @@ def _recoveries(page: RunPage) -> Part:
     )  # fmt: skip
     table = Table((*columns, *(f"{part}, s" for part in parts)), rows, frozenset(range(len(columns) + len(parts))))
     known = [cost for cost in page.costs if cost.parts]
-    caption = (f"n = {count(len(known), 'recovery', 'recoveries')} with known parts of {len(page.costs)}; from the strike "
-               "until caught up.")  # fmt: skip
+    caption = (f"n = {count(len(known), 'recovery', 'recoveries')} with known parts of {len(page.costs)}; from strike "
+               "to caught up.")  # fmt: skip
     figure = Figure("recoveries", recovery.recovery(known), caption)
     return Part("recoveries", "What recovery cost",
                 "From the kill to the step that had been reached, cut into what was waited for.",

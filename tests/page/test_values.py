@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from audit_files import bodies, rechain
 from page_kit import on_rows, shown
 from simulated_run import Edit, Simulation, fault, two_kills
 
+from chaos.audit import audit_run
 from chaos.page.pages import RunPage
 from chaos.page.values import Fate, Happening, Part, Standing
 
@@ -141,10 +144,32 @@ def test_a_ledger_that_is_lost_is_unknown_and_no_gap(tmp_path: Path) -> None:
 
 def test_the_worse_of_two_verdicts_is_shown_and_the_other_named(tmp_path: Path) -> None:
     folder = two_kills(tmp_path / "run").folder
-    (folder / "verdict.json").write_text('{"verdict": "unknown"}')
+    said = audit_run(folder).to_json()
+    (folder / "verdict.json").write_text(json.dumps({**said, "verdict": "unknown"}))
     page = shown(folder)
     assert page.verdict == "unknown"
     assert "verdict.json says unknown" in page.sentences[-1]
+
+
+def test_of_a_run_whose_store_was_removed_the_recorded_verdict_is_shown(tmp_path: Path) -> None:
+    folder = two_kills(tmp_path / "run").folder
+    (folder / "verdict.json").write_text(json.dumps(audit_run(folder).to_json()))
+    shutil.rmtree(folder / "store")
+    page = shown(folder)
+    assert page.verdict == "valid"
+    assert page.sentences[-1].startswith("Its store is gone")
+    assert {each.verdict for each in page.invariants} == {"valid", "not_judged"}
+
+
+NO_VERDICT = ["", "[]", "7", '{"verdict": "valid"}', '{"verdict": 1, "invariants": [], "faults": [], "unseen": []}']
+
+
+@pytest.mark.parametrize("text", NO_VERDICT)
+def test_a_verdict_that_is_none_is_not_believed(tmp_path: Path, text: str) -> None:
+    folder = two_kills(tmp_path / "run").folder
+    (folder / "verdict.json").write_text(text)
+    shutil.rmtree(folder / "store")
+    assert shown(folder).verdict == "invalid"  # its history says that there was one
 
 
 def test_measurements_that_are_no_numbers_are_none(tmp_path: Path) -> None:
