@@ -79,8 +79,8 @@ def _timeline(page: RunPage) -> Part:
         + ("" if shown.boots < 2 else f"Instants are of {shown.boots} boots or hosts, whose clocks do not compare: "
            "they are drawn one after the other. ")
     )  # fmt: skip
-    key = (("kept", "step"), ("redone", "step done again"), ("lost", "step whose work was lost"),
-           ("stall", "save: training waits"),
+    key = (("kept", "step"), ("tick", "microbatch done"), ("redone", "step done again"),
+           ("lost", "step whose work was lost"), ("stall", "save: training waits"),
            ("background", "save: in the background"), ("kill", "kill"), ("detected", "detected"),
            ("published", "checkpoint published"),
            ("p1", "detect"), ("p2", "reacquire"), ("p3", "load"), ("redone", "redo"))  # fmt: skip

@@ -141,12 +141,12 @@ class Timeline {
     this.place = document.getElementById(id);
     this.listen();
     this.mapKills();
-    this.show(0, this.end);
+    this.show(-Infinity, Infinity);
   }
 
   show(lo, hi) {
     const span = Math.min(Math.max(hi - lo, 5e-4), this.end * 1.02 || 1);
-    this.lo = Math.max(-0.01 * this.end, Math.min(lo, this.end * 1.01 - span));
+    this.lo = Math.max(-0.01 * span, Math.min(lo, this.end - 0.99 * span)); // a little room on either side
     this.hi = this.lo + span;
     if (!this.waiting) {
       this.waiting = true;
@@ -257,7 +257,7 @@ class Timeline {
     this.show(at - span / 2, at + span / 2);
     const mark = this.data.marks.find((each) => each.kind === "kill" && each.t === at);
     const box = this.place.getBoundingClientRect();
-    showTip(box.left + box.width / 2, box.top + Math.min(box.height, 60), told(mark));
+    showTip(box.left + box.width / 2, box.bottom - 24, told(mark));
   }
 
   around(at) { // seconds that show the recovery from this kill whole
@@ -267,7 +267,7 @@ class Timeline {
 
   act(what) {
     const acts = { in: () => this.zoom(0.5), out: () => this.zoom(2), left: () => this.move(-0.4), right: () => this.move(0.4),
-      all: () => this.show(0, this.end), next: () => this.kill(1), previous: () => this.kill(-1) };
+      all: () => this.show(-Infinity, Infinity), next: () => this.kill(1), previous: () => this.kill(-1) };
     acts[what]?.();
   }
 
