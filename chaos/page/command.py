@@ -12,10 +12,10 @@ from chaos.errors import ReportError
 from chaos.page import vega
 from chaos.page.document import document, parts_of
 from chaos.page.figures import timeline
+from chaos.page.pages import IntervalsPage, RunPage, SweepPage
 from chaos.page.read import Shown, read_folder
 from chaos.page.sections import Figure
 from chaos.page.tables import prefix, write_tables
-from chaos.page.values import IntervalsPage, RunPage, SweepPage
 
 REPORT = "report.html"
 _KINDS: dict[type, str] = {RunPage: "run", SweepPage: "sweep", IntervalsPage: "intervals"}

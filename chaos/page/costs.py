@@ -22,6 +22,11 @@ FIRST_STEP, UNEXPLAINED, CATCH_UP = "input and first step", "unexplained", "catc
 def costs(judged: Sequence[Recovery], measured: Sequence[Measured]) -> tuple[Cost, ...]:
     """One for each recovery, in order. judged: as the verdict has them. measured: part by part, as far as is known."""
     known = {each.attempt: each for each in measured if each.parts is not None}
+    if not judged:  # of a run whose store is gone
+        return tuple(
+            Cost(n, tuple(_measured(each)), each.whole_s, each.restored_step, each.redo_steps, each.redo_samples)
+            for n, each in known.items()
+        )
     return tuple(
         Cost(
             each.attempt, tuple(_measured(known[each.attempt]) if each.attempt in known else _judged(each)),

@@ -1,4 +1,4 @@
-"""The page itself: one HTML file that holds all it needs, asks nothing of a network, and runs two scripts, both its own.
+"""The page itself: one HTML file that holds all it needs, asks nothing of a network, and runs two scripts of its own.
 
 Whatever comes from a run is text: the template escapes it, data for the scripts is base64, and the content security
 policy names the two scripts by their digests, so that nothing else could run if it got in.
@@ -17,10 +17,10 @@ from markupsafe import Markup
 from chaos.errors import ReportError
 from chaos.page import vega
 from chaos.page.figures.theme import Spec, patterns, style_sheet
+from chaos.page.pages import IntervalsPage, RunPage, SweepPage
 from chaos.page.payload import deflated, pack
 from chaos.page.read import Shown
 from chaos.page.sections import Figure, Part, Table, intervals_parts, run_parts, sweep_parts
-from chaos.page.values import IntervalsPage, RunPage, SweepPage
 from chaos.printable import printable
 from trainers.spec import VERSION
 
@@ -75,7 +75,9 @@ def _rendered(pages: Sequence[Shown], parts: Sequence[Sequence[Part]], library: 
     specs: dict[str, Spec] = {}
     shown = [_page(page, each, f"r{number}", specs, room)
              for number, (page, each) in enumerate(zip(pages, parts, strict=True))]  # fmt: skip
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+    )
     template = environment.from_string(_template())
     policy = (f"default-src 'none'; script-src {vega.source_of(library)} {vega.source_of(program)}; "
               "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'")  # fmt: skip
@@ -87,6 +89,11 @@ def _rendered(pages: Sequence[Shown], parts: Sequence[Sequence[Part]], library: 
     )  # fmt: skip
 
 
+def _shown(value: object) -> object:
+    """Text from disk without control characters; what is markup is our own."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def _template() -> str:
     """With its macros in front, where they have to be."""
     body, mark, macros = _static("page.html").partition("{%- macro")
@@ -96,9 +103,9 @@ def _template() -> str:
 def _page(shown: Shown, parts: Sequence[Part], anchor: str, specs: dict[str, Spec], room: int) -> dict[str, Any]:
     run = shown if isinstance(shown, RunPage) else None
     return {
-        **{name: printable(getattr(shown, name)) for name in ("title", "folder", "verdict", "headline", "sentences")},
-        "facts": printable(shown.facts), "numbers": shown.numbers, "anchor": anchor,
-        "reproduce": printable(shown.reproduce),
+        **{name: getattr(shown, name) for name in ("title", "folder", "verdict", "headline", "sentences")},
+        "facts": shown.facts, "numbers": shown.numbers, "anchor": anchor,
+        "reproduce": shown.reproduce,
         "invariants": run.invariants if run else (), "struck": run.struck if run else (),
         "struck_table": _struck(run) if run else None,
         "parts": [_part(part, f"{anchor}-{part.name}", specs, room) for part in parts],
@@ -106,7 +113,8 @@ def _page(shown: Shown, parts: Sequence[Part], anchor: str, specs: dict[str, Spe
 
 
 def _struck(shown: RunPage) -> Table:
-    rows = tuple((str(s.attempt), s.who, s.where, s.kind, "struck" if s.fired else "did not fire", s.observed or "nothing")
+    rows = tuple((str(s.attempt), s.who, s.where, s.kind, "struck" if s.fired else "did not fire",
+                  s.observed or "nothing")
                  for s in shown.struck)  # fmt: skip
     return Table(("attempt", "who", "where", "kind", "receipt", "observed"), rows, frozenset({0}))
 
@@ -135,4 +143,3 @@ def _figures(figures: Sequence[Figure], anchor: str, specs: dict[str, Spec], roo
 
 def _static(name: str) -> str:
     return (files("chaos.page") / "static" / name).read_text("utf-8")
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chaos.cost.values import Estimate, Intervals
-from chaos.page.values import IntervalsPage, Number
+from chaos.page.pages import IntervalsPage, Number
 from chaos.page.words import count
 
 _HEADLINES = {
@@ -33,7 +33,11 @@ def intervals_page(result: Intervals, folder: str) -> IntervalsPage:
 def _sentences(result: Intervals) -> Iterator[str]:
     asked, found = result.asked, result.recommendation
     if found is not None:
-        why = "the greatest expected goodput" if found.bound_by == "goodput" else "the longest within the limit on lost work"
+        why = (
+            "the greatest expected goodput"
+            if found.bound_by == "goodput"
+            else "the longest within the limit on lost work"
+        )
         yield f"Save every {steps(found.every)}: {why}, at a failure every {asked.mtbf_s:g} s on average."
         low, high = found.tried
         if not low <= found.every.value <= high:
@@ -42,7 +46,8 @@ def _sentences(result: Intervals) -> Iterator[str]:
         yield "There are too few observations for a recommendation."
     met = sum(kill.met is True for kill in result.kills)
     judged = sum(kill.met is not None for kill in result.kills)
-    yield (f"{met} of {count(judged, 'recovery', 'recoveries')} cost what had been predicted; {count(len(result.runs), 'run')} of "
+    yield (f"{met} of {count(judged, 'recovery', 'recoveries')} cost what had been predicted; "
+           f"{count(len(result.runs), 'run')} of "
            f"{result.steps} steps, {sum(run.verdict == 'valid' for run in result.runs)} of them valid.")  # fmt: skip
     if not result.complete:
         yield "Not all runs are done."

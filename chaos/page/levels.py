@@ -1,4 +1,4 @@
-"""Levels of detail: the same stretches in fewer pieces. Nothing is left out: every update is in one piece of each level.
+"""Levels of detail: the same stretches in fewer pieces. Every update is in one piece of each level.
 
 A piece takes the stretches whose middle lies in one bin of time, so its extent is at most a bin and one stretch.
 """

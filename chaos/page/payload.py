@@ -68,7 +68,8 @@ def _packed(shown: Timeline, kept: Sequence[Level], *, ticks: bool) -> str:
     unit = max(1, shown.end_us // _RESOLUTION)
     return deflated({
         "end": shown.end_us, "unit": unit, "h": {"steps": STEPS, "saves": SAVES, "recovery": RECOVERY, "top": TOP},
-        "lanes": [{"rank": lane.rank, "y": top} for lane, top in zip(shown.lanes, lane_tops(len(shown.lanes)), strict=True)],
+        "lanes": [{"rank": lane.rank, "y": top} for lane, top in zip(shown.lanes, lane_tops(len(shown.lanes)),
+                                                                     strict=True)],
         "levels": [{"bin": level.bin_us, "lanes": [_stretches(each, unit) for each in level.lanes]} for level in kept],
         "saves": [_saves(lane.saves, unit) for lane in shown.lanes],
         "ticks": [_ticks(lane) for lane in shown.lanes] if ticks else [],

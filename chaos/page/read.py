@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from chaos.audit.evidence import Evidence, Fence
+from chaos.audit.events import Fenced
+from chaos.audit.evidence import Evidence
 from chaos.audit.formats import FormatError, read_regular
 from chaos.audit.read_run import read_evidence
 from chaos.audit.verdict import judge
@@ -16,11 +17,12 @@ from chaos.cost.files import read_result
 from chaos.cost.measure import measure
 from chaos.cost.values import Recovery
 from chaos.errors import NotARun, ReportError
+from chaos.page import words
 from chaos.page.intervals_page import intervals_page
 from chaos.page.measured import read_measured
+from chaos.page.pages import IntervalsPage, RunPage, SweepPage
 from chaos.page.run_page import run_page
 from chaos.page.sweep_page import sweep_page
-from chaos.page.values import IntervalsPage, RunPage, SweepPage
 from chaos.sweep.results import FORMAT as SWEEP
 from chaos.sweep.results import RESULTS, Result
 from storage.errors import StorageError
@@ -37,8 +39,10 @@ def read_folder(folder: Path, say: Callable[[str], None] = lambda text: None) ->
     if (folder / INTERVALS).is_file():
         say(f"reading {folder}")
         return intervals_page(read_result(folder), str(folder))
-    raise NotARun(f"{folder}: is no run (it has neither history/ nor store/), no sweep (no {RESULTS}) and no measurement of "
-                  f"intervals (no {INTERVALS})")
+    raise NotARun(
+        f"{folder}: is no run (it has neither history/ nor store/), no sweep (no {RESULTS}) and no measurement of "
+        f"intervals (no {INTERVALS})"
+    )
 
 
 def _run(folder: Path, say: Callable[[str], None]) -> RunPage:
@@ -53,7 +57,8 @@ def _run(folder: Path, say: Callable[[str], None]) -> RunPage:
 
 def _parts(folder: Path, evidence: Evidence) -> tuple[Recovery, ...]:
     """Recoveries part by part; none of a history that does not say that much, which the auditor says more of."""
-    if not any(isinstance(entry, Fence) and entry.attempt > 0 for entry in evidence.store.log.entries):
+    fences = evidence.history.by_kind.get(Fenced, ())
+    if not any(event.attempt for event in fences):
         return ()
     try:
         return measure(folder).recoveries
@@ -62,11 +67,14 @@ def _parts(folder: Path, evidence: Evidence) -> tuple[Recovery, ...]:
 
 
 def _recorded(path: Path) -> dict[str, Any] | None:
+    """verdict.json; None if there is none, or if it is not what its contract says."""
     try:
         body = json.loads(read_regular(path))
-    except (OSError, FormatError, ValueError, RecursionError):
+        invariants, faults = words.invariants(body), words.struck(body)
+        texts = [body["verdict"], *body["unseen"], *(text for each in invariants for text in (each.name, each.witness))]
+    except (OSError, FormatError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None
-    return body if isinstance(body, dict) else None
+    return body if all(isinstance(text, str) for text in texts) and isinstance(faults, tuple) else None
 
 
 def _sweep(folder: Path, say: Callable[[str], None]) -> SweepPage:

@@ -13,31 +13,41 @@ from chaos.page.costs import costs, waiting
 from chaos.page.ledger_map import ledger_map
 from chaos.page.lineage import lineage
 from chaos.page.measured import Measured
+from chaos.page.pages import RunPage
 from chaos.page.timeline import run_clock, timeline, updates
-from chaos.page.values import RunPage
 
 _WORST = ("valid", "unknown", "invalid")
+_GONE = ("Its store is gone. The verdict is the one of verdict.json: nothing can be judged again.",)
 
 
 def run_page(
-    evidence: Evidence, measured: Measured, verdict: Verdict, recorded: Mapping[str, Any] | None,
-    parts: Sequence[Recovery], folder: str,
+    evidence: Evidence,
+    measured: Measured,
+    verdict: Verdict,
+    recorded: Mapping[str, Any] | None,
+    parts: Sequence[Recovery],
+    folder: str,
 ) -> RunPage:
-    """verdict: of this very evidence. recorded: verdict.json as it lies there, None without one. parts: of recoveries."""
-    body = verdict.to_json()
+    """verdict: of this very evidence. recorded: verdict.json, None without one. parts: of recoveries, where known."""
+    now = verdict.to_json()
+    gone = recorded is not None and not evidence.store.present  # what is gone was there when it was judged
+    body = recorded if gone and recorded is not None else now
     done = updates(evidence, measured)
     clock = run_clock(evidence, done)
     shown = timeline(evidence, measured, clock, done, verdict.recoveries)
     found = costs(verdict.recoveries, parts)
     line, begun = lineage(evidence), evidence.begun
     judged, faults = words.invariants(body), words.struck(body)
-    overall = _overall(body["verdict"], recorded)
+    overall = body["verdict"] if gone else _overall(now["verdict"], recorded)
     return RunPage(
         title=verdict.run or folder.rstrip("/").rpartition("/")[2],
         folder=folder,
         verdict=overall,
         headline=words.HEADLINES.get(overall, overall),
-        sentences=(*words.sentences(overall, judged, faults, found), *_disagreement(body["verdict"], recorded)),
+        sentences=(
+            *words.sentences(overall, judged, faults, found),
+            *(_GONE if gone else _disagreement(now["verdict"], recorded)),
+        ),
         facts=tuple(_facts(verdict)),
         reproduce=verdict.reproduce or "",
         numbers=words.numbers(
@@ -46,7 +56,7 @@ def run_page(
         invariants=judged,
         struck=faults,
         costs=found,
-        unseen=tuple(verdict.unseen),
+        unseen=tuple(map(str, body["unseen"])),
         timeline=shown,
         lineage=line,
         ledger=ledger_map(evidence),
@@ -65,7 +75,7 @@ def _disagreement(now: str, recorded: Mapping[str, Any] | None) -> tuple[str, ..
     if recorded is None or before == now:
         return ()
     return (
-        f"verdict.json says {before}; judged again from what is on disk now it is {now}. Shown is the worse of the two.",
+        f"verdict.json says {before}; judged again from what is on disk now it is {now}. The worse of both is shown.",
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from chaos.page.figures import intervals, ledger, lineage, recovery, sweep, timeline
 from chaos.page.figures.theme import Spec
 from chaos.page.intervals_page import interval
-from chaos.page.values import Fate, IntervalsPage, LedgerMap, Number, RunPage, SweepPage, Timeline
+from chaos.page.pages import IntervalsPage, Number, RunPage, SweepPage
+from chaos.page.values import Fate, LedgerMap, Timeline
 from chaos.page.words import count, part_numbers, seconds
 
 
@@ -23,7 +24,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """name: of its files. interactive: of the timeline, drawn from packed data. alarm: lines that must not be missed."""
+    """name: of its files. timeline: of the one that is drawn from packed data."""
 
     name: str
     spec: Spec
@@ -58,7 +59,8 @@ def run_parts(page: RunPage) -> Iterator[Part]:
     if page.waiting:
         yield _waiting(page)
     yield Part("unseen", "What this run could not have seen",
-               "A valid verdict says nothing about these. Read them before you trust one.", bullets=page.unseen)  # fmt: skip
+               "A valid verdict says nothing about these. Read them before you trust one.",
+               bullets=page.unseen)  # fmt: skip
 
 
 def _timeline(page: RunPage) -> Part:
@@ -69,15 +71,18 @@ def _timeline(page: RunPage) -> Part:
     kills = sum(struck.fired for struck in page.struck)
     ticks = sum(len(lane.microbatches.at_us) for lane in shown.lanes)
     caption = (
-        f"{shown.end_us / 1e6:,.1f} s, {count(updates, 'update')} of {count(len(shown.lanes), 'rank')} (each update once a "
+        f"{shown.end_us / 1e6:,.1f} s, {count(updates, 'update')} of {count(len(shown.lanes), 'rank')} (each once a "
         f"rank), of them {redone:,} redone; {count(saves, 'save')}, {count(kills, 'kill')}, "
         f"{count(len(page.costs), 'recovery', 'recoveries')}. "
-        + (f"{ticks:,} microbatches appear when you zoom in. " if ticks else "This run did not record its microbatches' instants. ")
-        + ("" if shown.boots < 2 else f"Instants are of {shown.boots} boots or hosts, whose clocks do not compare: they are "
-           "drawn one after the other. ")
+        + (f"{ticks:,} microbatches appear when you zoom in. " if ticks
+           else "This run did not record when its microbatches were done. ")
+        + ("" if shown.boots < 2 else f"Instants are of {shown.boots} boots or hosts, whose clocks do not compare: "
+           "they are drawn one after the other. ")
     )  # fmt: skip
-    key = (("kept", "step"), ("redone", "step done again"), ("lost", "step whose work was lost"), ("stall", "save: training waits"),
-           ("background", "save: in the background"), ("kill", "kill"), ("detected", "detected"), ("published", "checkpoint published"),
+    key = (("kept", "step"), ("tick", "microbatch done"), ("redone", "step done again"),
+           ("lost", "step whose work was lost"), ("stall", "save: training waits"),
+           ("background", "save: in the background"), ("kill", "kill"), ("detected", "detected"),
+           ("published", "checkpoint published"),
            ("p1", "detect"), ("p2", "reacquire"), ("p3", "load"), ("redone", "redo"))  # fmt: skip
     rows = tuple(
         (f"{mark.at_us / 1e6:.3f}", mark.kind.value, mark.who, mark.text)
@@ -102,16 +107,18 @@ def _ledger(shown: LedgerMap) -> Part:
         rest = sum(bad.values()) - sum(fault.positions for fault in shown.faults[: ledger.BADGES])
         alarms += (f"and {count(rest, 'more position')}",)
     calm = "" if alarms else (
-        f"All {total:,} positions of {count(shown.updates, 'step')} were applied exactly once, by the step that the plan says: "
-        "no gap, no duplicate."
+        f"All {total:,} positions of {count(shown.updates, 'step')} were applied exactly once, by the step that the "
+        "plan says: no gap, no duplicate."
     )  # fmt: skip
     caption = (
         f"n = {total:,} positions: {shown.updates:,} steps × {shown.batch:,} samples of the global batch; "
         + ", ".join(f"{bad[fate]:,} {name}" for fate, name in names.items())
-        + f". Step s applies positions {shown.batch} s to {shown.batch} s + {shown.batch - 1}. Along the lineage only: what was "
+        + f". Step s applies positions {shown.batch} s to {shown.batch} s + {shown.batch - 1}. Along the lineage only: "
+        "what was "
         "thrown away does not count. Dashed lines: another attempt goes on."
     )
-    key = (("kept", "applied once (shades tell attempts apart)"), ("gap", "gap: never applied"), ("repeated", "duplicate: applied twice or more"),
+    key = (("kept", "applied once (shades tell attempts apart)"), ("gap", "gap: never applied"),
+           ("repeated", "duplicate: applied twice or more"),
            ("wrong", "wrong sample, content or step"), ("unknown", "ledger file lost"))  # fmt: skip
     rows = tuple((str(n), fault.fate.name.lower(), f"{fault.positions:,}", fault.words)
                  for n, fault in enumerate(shown.faults, 1))  # fmt: skip
@@ -130,11 +137,14 @@ def _lineage(page: RunPage) -> Part:
         f"{len(rejected):,} rejected at a choice. "
         + (f"{shown.left_out:,} checkpoints at which nothing parts are left out. " if shown.left_out else "")
     )
-    key = (("node", "checkpoint of the lineage"), ("retired", "its shards were retired"), ("chosen", "chosen by an attempt"),
-           ("kill", "rejected"), ("abandoned", "abandoned"), ("lost", "work that was lost"), ("restart", "restart"))  # fmt: skip
+    key = (("node", "checkpoint of the lineage"), ("retired", "its shards were retired"),
+           ("chosen", "chosen by an attempt"),
+           ("kill", "rejected"), ("abandoned", "abandoned"), ("lost", "work that was lost"),
+           ("restart", "restart"))  # fmt: skip
     rows = tuple(
         (node.name, f"{node.step:,}", node.standing.value + (", retired" if node.retired else ""),
-         ", ".join(f"attempt {n}" for n in node.chosen_by), "; ".join(f"attempt {n}: {why}" for n, why in node.rejected_by),
+         ", ".join(f"attempt {n}" for n in node.chosen_by), "; ".join(f"attempt {n}: {why}" for n,
+                                                                      why in node.rejected_by),
          node.damage)
         for node in shown.nodes
     )  # fmt: skip
@@ -142,7 +152,8 @@ def _lineage(page: RunPage) -> Part:
         ("checkpoint", "step", "standing", "chosen by", "rejected by, and why", "damage now"), rows, frozenset({1})
     )
     lead = "What each attempt started from. Everything that the final state descends from is the lineage."
-    return Part("lineage", "Checkpoints and their lineage", lead, (Figure("lineage", lineage.figure(shown), caption),), key,
+    return Part("lineage", "Checkpoints and their lineage", lead, (Figure("lineage", lineage.figure(shown), caption),),
+                key,
                 alarms, table=table, table_title="All checkpoints as a table")  # fmt: skip
 
 
@@ -150,16 +161,19 @@ def _recoveries(page: RunPage) -> Part:
     columns = ["attempt", "restored step", "to first new step, s", "redone steps", "redone samples"]
     parts = list(dict.fromkeys(part for cost in page.costs for part, _ in cost.parts))
     rows = tuple(
-        (str(cost.attempt), _number(cost.restored_step), "–" if cost.first_step_s is None else seconds(cost.first_step_s),
+        (str(cost.attempt), _number(cost.restored_step),
+         "–" if cost.first_step_s is None else seconds(cost.first_step_s),
          _number(cost.redo_steps), _number(cost.redo_samples),
          *(next((seconds(s) for name, s in cost.parts if name == part), "–") for part in parts))
         for cost in page.costs
     )  # fmt: skip
     table = Table((*columns, *(f"{part}, s" for part in parts)), rows, frozenset(range(len(columns) + len(parts))))
     known = [cost for cost in page.costs if cost.parts]
-    caption = f"n = {count(len(known), 'recovery', 'recoveries')} with known parts of {len(page.costs)}; from the strike until caught up."
+    caption = (f"n = {count(len(known), 'recovery', 'recoveries')} with known parts of {len(page.costs)}; from strike "
+               "to caught up.")  # fmt: skip
     figure = Figure("recoveries", recovery.recovery(known), caption)
-    return Part("recoveries", "What recovery cost", "From the kill to the step that had been reached, cut into what was waited for.",
+    return Part("recoveries", "What recovery cost",
+                "From the kill to the step that had been reached, cut into what was waited for.",
                 (figure,) if known else (), numbers=part_numbers(page.costs), table=table,
                 table_title="All recoveries as a table")  # fmt: skip
 
@@ -171,33 +185,40 @@ def _waiting(page: RunPage) -> Part:
     worst = max(page.waiting, key=lambda each: each.wait_max_s)
     return Part(
         "input", "Input wait and queue depth",
-        f"Whether training waited for data. The longest wait was {seconds(worst.wait_max_s)} s in one step of rank {worst.rank}.",
+        f"Whether training waited for data. The longest wait was {seconds(worst.wait_max_s)} s, in a step of rank "
+        f"{worst.rank}.",
         (Figure("input-wait", wait, f"Input wait of a step, mean of each bin (line) and greatest (points). {bins}"),
-         Figure("queue-depth", depth, f"Microbatches ready when the step was done, mean (line) and least (points). {bins}")),
+         Figure("queue-depth", depth,
+                f"Microbatches ready when the step was done, mean (line) and least (points). {bins}")),
     )  # fmt: skip
 
 
 def sweep_parts(page: SweepPage) -> Iterator[Part]:
     """In the order of the page."""
     key = (("background", "so many trials, all as they have to be"),
-           ("bad", "3 of 4: the others are I invalid, U unknown, L late, N not struck, R redo not as predicted"))  # fmt: skip
+           ("bad",
+            "3 of 4: the others are I invalid, U unknown, L late, N not struck, R redo not as predicted"))  # fmt: skip
     trials = sum(cell.trials for cell in page.cells)
     alarms = tuple(f"{row.name}: {row.ending}. {row.why}" for row in page.failing[:12])
     rows = tuple(
         (cell.point, cell.who, str(cell.trials), str(cell.trials - cell.bad), cell.letters) for cell in page.cells
     )
     yield Part("map", "Kill points × processes", "Where it was killed, and whether it came back as it must.",
-               (Figure("map", sweep.points(page.cells), f"n = {count(trials, 'trial')} at {count(len(page.cells), 'place')}. No cell: that "
+               (Figure("map", sweep.points(page.cells),
+                       f"n = {count(trials, 'trial')} at {count(len(page.cells), 'place')}. No cell: that "
                        "process does not pass that point, or no trial was asked for."),),
-               key, alarms, table=Table(("point", "process", "trials", "as they have to be", "wrong"), rows, frozenset({2, 3})),
+               key, alarms, table=Table(("point", "process", "trials", "as they have to be", "wrong"), rows,
+                                        frozenset({2, 3})),
                table_title="The map as a table")  # fmt: skip
     redo = sweep.redo(page.trials)
     if redo is not None:
         known = sum(row.redo_steps is not None and row.low is not None for row in page.trials)
         yield Part("redo", "Redo, predicted and measured", "What a kill must cost was written down before it struck.",
-                   (Figure("redo", redo, f"n = {count(known, 'recovery', 'recoveries')}; one row for each predicted range and measured number, "
+                   (Figure("redo", redo,
+                           f"n = {count(known, 'recovery', 'recoveries')}; one row for each range and number, "
                            "larger dots for more of them."),),
-                   (("range", "predicted range, steps"), ("dot", "measured, as predicted"), ("miss", "measured, not as predicted")))  # fmt: skip
+                   (("range", "predicted range, steps"), ("dot", "measured, as predicted"),
+                    ("miss", "measured, not as predicted")))  # fmt: skip
     first = sweep.first_step(page.trials)
     if first is not None:
         known = sum(row.first_step_s is not None for row in page.trials)
@@ -206,39 +227,56 @@ def sweep_parts(page: SweepPage) -> Iterator[Part]:
     failing = tuple((row.name, row.ending, row.why, row.reproduce) for row in page.failing)
     if failing:
         yield Part("failing", "Trials that failed", "Each with the one command that repeats it.",
-                   table=Table(("trial", "ended", "why", "reproduce"), failing), table_title="Failing trials")  # fmt: skip
+                   table=Table(("trial", "ended", "why", "reproduce"), failing),
+                   table_title="Failing trials")  # fmt: skip
 
 
 def intervals_parts(page: IntervalsPage) -> Iterator[Part]:
     """In the order of the page."""
     result, rows = page.result, page.result.rows
     judged = [kill for kill in result.kills if kill.met is not None]
-    wrong = tuple(f"{kill.run}, attempt {kill.attempt}, every {kill.every} steps: not as predicted" for kill in judged if not kill.met)
-    yield Part("redo", "Redo against interval", "What is trained again after a kill: predicted before it struck, and measured.",
-               (Figure("redo", intervals.redo(result.kills), f"n = {count(len(judged), 'recovery', 'recoveries')}, in each interval "
+    wrong = tuple(
+        f"{kill.run}, attempt {kill.attempt}, every {kill.every} steps: not as predicted"
+        for kill in judged
+        if not kill.met
+    )
+    yield Part("redo", "Redo against interval",
+               "What is trained again after a kill: predicted before it struck, and measured.",
+               (Figure("redo", intervals.redo(result.kills),
+                       f"n = {count(len(judged), 'recovery', 'recoveries')}, in each interval "
                        "by how long after a save fell due the kill struck."),),
-               (("range", "predicted, steps"), ("dot", "measured, as predicted"), ("miss", "measured, not as predicted")), wrong)  # fmt: skip
-    columns = ("every, steps", "kills", "redone steps, mean", "p95", "worst", "lost work, s", "a save costs, ms", "overhead, %",
+               (("range", "predicted, steps"), ("dot", "measured, as predicted"),
+                ("miss", "measured, not as predicted")), wrong)  # fmt: skip
+    columns = ("every, steps", "kills", "redone steps, mean", "p95", "worst", "lost work, s", "a save costs, ms",
+               "overhead, %",
                "to first new step, s", "goodput, %")  # fmt: skip
     table = tuple(
         (f"{row.every:,}", str(row.kills), interval(row.redo_steps.mean if row.redo_steps else None, 1, 1),
-         f"{row.redo_steps.p95:.1f}" if row.redo_steps else "–", f"{row.redo_steps.worst:.0f}" if row.redo_steps else "–",
-         interval(row.lost_s.mean if row.lost_s else None, 1, 3), interval(row.save_s, 1e3, 1), interval(row.overhead, 100, 2),
+         f"{row.redo_steps.p95:.1f}" if row.redo_steps else "–",
+         f"{row.redo_steps.worst:.0f}" if row.redo_steps else "–",
+         interval(row.lost_s.mean if row.lost_s else None, 1, 3), interval(row.save_s, 1e3, 1),
+         interval(row.overhead, 100, 2),
          interval(row.whole_s.mean if row.whole_s else None, 1, 3), interval(row.goodput, 100, 2))
         for row in rows
     )  # fmt: skip
     goodput = f"Useful step time over wall time at a failure every {result.asked.mtbf_s:g} s on average."
-    caption = (f"Dots: measured, n = {count(sum(row.kills for row in rows), 'kill')}, with 95 % intervals of {result.asked.resamples:,} "
+    kills = sum(row.kills for row in rows)
+    caption = (f"Dots: measured, n = {count(kills, 'kill')}, with 95 % intervals of {result.asked.resamples:,} "
                "resamples. Dashed: the model. Green band: 95 % interval of the recommendation.")  # fmt: skip
-    yield Part("goodput", "Goodput, and which interval to choose", goodput, (Figure("goodput", intervals.goodput(result), caption),),
-               table=Table(columns, table, frozenset(range(len(columns)))), table_title="All intervals as a table")  # fmt: skip
+    yield Part("goodput", "Goodput, and which interval to choose", goodput,
+               (Figure("goodput", intervals.goodput(result), caption),),
+               table=Table(columns, table, frozenset(range(len(columns)))),
+               table_title="All intervals as a table")  # fmt: skip
     saves = sum(row.save_s.observations for row in rows if row.save_s is not None)
-    yield Part("overhead", "What saves cost", "Stall, waiting and slower steps, of the time of the steps between two saves.",
-               (Figure("overhead", intervals.overhead(rows), f"n = {count(saves, 'save')}; with 95 % intervals."),))  # fmt: skip
+    yield Part("overhead", "What saves cost",
+               "Stall, waiting and slower steps, of the time of the steps between two saves.",
+               (Figure("overhead", intervals.overhead(rows), f"n = {count(saves, 'save')}; with 95 % intervals."),
+                ))  # fmt: skip
     if any(row.parts for row in rows):
         recoveries = sum(row.whole_s.mean.observations for row in rows if row.whole_s is not None)
         yield Part("parts", "What recovery costs", "Mean seconds from the kill to the first new step, by part.",
-                   (Figure("parts", intervals.parts(rows), f"n = {count(recoveries, 'recovery', 'recoveries')}."),))  # fmt: skip
+                   (Figure("parts", intervals.parts(rows), f"n = {count(recoveries, 'recovery', 'recoveries')}."),
+                    ))  # fmt: skip
     yield Part("notes", "What these numbers do not say", "Read them before you choose.", bullets=result.notes)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chaos.page.values import Cell, Number, SweepPage, TrialRow
+from chaos.page.pages import Cell, Number, SweepPage, TrialRow
 from chaos.page.words import count, seconds
 from chaos.points import CATALOGUE
 from chaos.report import who
@@ -29,7 +29,7 @@ def sweep_page(
     verdict = _verdict(results, missing)
     failing = tuple(row for row in {row.name: row for row in rows if not row.good}.values())
     good = sum(result.good for result in results)
-    said = [f"{good} of {count(len(results), 'trial')} are as they have to be: the kill struck, the recovery was judged valid "
+    said = [f"{good} of {count(len(results), 'trial')} are as they have to be: the kill struck, the recovery was valid "
             "beside its twin, and it cost what had been predicted."]  # fmt: skip
     if missing:
         said.append(f"{count(missing, 'trial')} has no result yet: the sweep is not finished." if missing == 1 else

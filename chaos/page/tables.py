@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from chaos.page.pages import IntervalsPage, RunPage, SweepPage
 from chaos.page.read import Shown
-from chaos.page.values import IntervalsPage, RankLane, RunPage, SweepPage
+from chaos.page.values import RankLane
 
 
 def tables(shown: Shown) -> dict[str, pa.Table]:
@@ -27,7 +28,11 @@ def tables(shown: Shown) -> dict[str, pa.Table]:
         case SweepPage():
             found = dict(_of_sweep(shown))
         case IntervalsPage():
-            found = {"rows": _rows(shown.result.rows), "kills": _rows(shown.result.kills), "runs": _rows(shown.result.runs)}
+            found = {
+                "rows": _rows(shown.result.rows),
+                "kills": _rows(shown.result.kills),
+                "runs": _rows(shown.result.runs),
+            }
     return {name: table for name, table in found.items() if table.num_rows}
 
 

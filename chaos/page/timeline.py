@@ -149,8 +149,8 @@ def _saves(evidence: Evidence, measured: Measured, clock: Clock) -> dict[int, Sa
     later += [(2, (w.attempt, w.rank, w.step, w.microbatch), w.file, w.t_ns) for w in measured.written]
     for place, key, file, t_ns in later:
         at = clock.us(boot(evidence, file), t_ns)
-        if at is not None and key in found:  # type: ignore[comparison-overlap]
-            found[key][place] = at  # type: ignore[index]
+        if at is not None and key in found:
+            found[key][place] = at
     published = _published(evidence, clock)
     rows: dict[int, list[tuple[int, ...]]] = {}
     for (attempt, rank, step, microbatch), (due, staged, written, _) in found.items():
@@ -208,7 +208,8 @@ def _marks(evidence: Evidence, clock: Clock) -> Iterator[Mark]:
             yield Mark(Happening.KILL, at, receipt.attempt, receipt.rank, name, f"{receipt.kind} of {name} {where}")
     for event in events(evidence, Detected):
         name = who(event.what.role, event.what.rank)
-        yield from _mark(evidence, clock, event, Happening.DETECTED, name, f"{name}: {event.what.how.replace('_', ' ')}",
+        yield from _mark(evidence, clock, event, Happening.DETECTED, name,
+                         f"{name}: {event.what.how.replace('_', ' ')}",
                          event.what.rank)  # fmt: skip
     for fence in events(evidence, Fenced):
         yield from _mark(evidence, clock, fence, Happening.FENCE, "supervisor", f"attempt {fence.attempt} begins")

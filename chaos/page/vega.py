@@ -1,7 +1,7 @@
-"""Vega as it is installed with vl-convert: its JavaScript for the page, and its drawing of SVG and PNG without a browser.
+"""Vega as it comes with vl-convert: its JavaScript for the page, and its drawing of SVG and PNG without a browser.
 
-vl-convert carries the library inside the package and fetches nothing. A figure is drawn as SVG first, since only there a
-hatching can be named; its definitions are added, and the PNG is made of that.
+vl-convert carries the library inside the package and fetches nothing. A figure is drawn as SVG first, since only there
+a hatching can be named; its definitions are added, and the PNG is made of that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PNG_SCALE = 2.0
 @cache
 def library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script; takes a second or two, once a process."""
-    text: str = vl_convert.javascript_bundle(None)
+    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     assert "</script" not in text.lower()
     return text
 

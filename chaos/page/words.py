@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chaos.page.values import Cost, Invariant, Lineage, Number, Standing, Struck, Timeline
+from chaos.page.pages import Invariant, Number, Struck
+from chaos.page.values import Cost, Lineage, Standing, Timeline
 from chaos.report import signal_name, who
 
 HEADLINES = {
@@ -14,6 +15,7 @@ HEADLINES = {
     "invalid": "It did not come back as it was",
     "unknown": "It cannot be judged",
 }
+_TOLD = 3  # witnesses at the top
 _MEANING = {
     "valid": "Every invariant that this run gave occasion to judge holds.",
     "invalid": "At least one invariant is broken.",
@@ -57,10 +59,11 @@ def _observed(observed: Mapping[str, Any] | None) -> str:
 def sentences(
     overall: str, judged: Sequence[Invariant], faults: Sequence[Struck], found: Sequence[Cost]
 ) -> tuple[str, ...]:
-    """What the verdict says, worst first."""
+    """What the verdict says, and the witnesses that made it so."""
     said = [_MEANING.get(overall, "")]
-    for word in ("invalid", "unknown"):
-        said += [f"{each.name}: {each.witness}" for each in judged if each.verdict == word]
+    worst = [each for each in judged if each.verdict == overall and overall != "valid"]
+    said += [f"{each.name}: {each.witness}" for each in worst[:_TOLD]]
+    said += [f"and {len(worst) - _TOLD} more invariants, below"] if len(worst) > _TOLD else []
     valid = sum(each.verdict == "valid" for each in judged)
     open_ones = sum(each.verdict == "not_judged" for each in judged)
     said.append(
@@ -94,7 +97,8 @@ def numbers(
     redo = [cost.redo_steps for cost in found if cost.redo_steps is not None]
     if redo:
         samples = sum(cost.redo_samples or 0 for cost in found)
-        result.append(Number("Trained again", f"{sum(redo):,}", "steps", f"in {count(len(redo), 'recovery', 'recoveries')}",
+        result.append(Number("Trained again", f"{sum(redo):,}", "steps",
+                             f"in {count(len(redo), 'recovery', 'recoveries')}",
                              f"{count(samples, 'sample')}; worst {max(redo):,} steps"))  # fmt: skip
     done = sum(int(lane.steps.updates.sum()) for lane in shown.lanes[:1])
     if shown.lanes:

@@ -1,4 +1,4 @@
-"""A run of any length on disk, in the real formats and within seconds: `simulated_run`, with everything by the thousand.
+"""A run of any length on disk, in the real formats and within seconds: `simulated_run`, but by the thousand.
 
 Lines are collected and written at the end, rows are made for a whole save interval at once, and the state is the real
 one of the simulation only where a checkpoint is: what lies between is told apart by its step alone.
@@ -16,7 +16,14 @@ import audit_files as files
 import numpy as np
 from simulated_run import Settings, Simulation, fault
 
+from chaos.audit.findings import Judgement
 from chaos.audit.plan import Plan
+from chaos.audit.read_run import read_evidence
+from chaos.audit.recoveries import recoveries
+from chaos.audit.verdict import Verdict
+from chaos.page.measured import read_measured
+from chaos.page.pages import RunPage
+from chaos.page.run_page import run_page
 
 _ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _PARTS = ("model", "optimizer", "buffers", "rng.torch", "scheduler", "scaler", "progress", "rng.python", "rng.numpy")
@@ -37,7 +44,7 @@ class Collected(files.Recorder):
 
 
 class LargeRun(Simulation):
-    """Killed after every `steps / (kills + 1)` steps, a few steps behind a checkpoint."""
+    """Killed after every `steps / kills` steps, a few steps behind a checkpoint."""
 
     def __init__(self, folder: Path, *, steps: int, kills: int, save_every: int) -> None:
         planned = [fault(i, i, "rank", i % 2, "step.end", hit=1) for i in range(kills)]
@@ -47,7 +54,7 @@ class LargeRun(Simulation):
                                           optimizer="sgd", keep=3))  # fmt: skip
         self.start()
         for number, each in enumerate(planned):
-            self.train((number + 1) * steps // (kills + 1) + 7)
+            self.train(number * steps // kills + 5)
             self.kill(each)
             self.recover()
         self.train(steps)
@@ -94,7 +101,8 @@ class LargeRun(Simulation):
                     gradient_norm=(0.5 + self.step).hex(), state=self.prints(self.step + 1, rank),
                     samples_seen=(self.step + 1) * s.global_batch,
                     ids=files.bulk(self.order[begin : begin + each].astype("<i8").tobytes()), skipped=False,
-                    wait_s=wait_s, train_s=round(took_ms / 1000 - wait_s - 0.001, 6), queue_depth=8 - int(wait_s * 1000),
+                    wait_s=wait_s, train_s=round(took_ms / 1000 - wait_s - 0.001, 6),
+                    queue_depth=8 - int(wait_s * 1000),
                     microbatch_s=[round(took_ms / 2500, 6), round(took_ms / 1100, 6)],
                 )  # fmt: skip
             self.step += 1
@@ -103,7 +111,9 @@ class LargeRun(Simulation):
                 first = self.step
                 self.save(publish)
                 for rank, history in enumerate(histories):
-                    self.say(history, "save_written", self.attempt, rank=rank, step=self.step, bytes=1000, duration_s=0.02)
+                    self.say(
+                        history, "save_written", self.attempt, rank=rank, step=self.step, bytes=1000, duration_s=0.02
+                    )
 
     def _rows(self, first: int) -> None:
         """Of the updates [first, self.step)."""
@@ -117,3 +127,13 @@ class LargeRun(Simulation):
                 "position": position, "sample_id": ids, "content": self.digests[ids], "step": steps,
                 "microbatch": places * s.microbatches // each, "rank": rank, "attempt": self.attempt,
             }]  # fmt: skip
+
+
+def large(folder: Path) -> RunPage:
+    """20,000 steps and 200 kills, as the page has them but for the invariants, whose judging takes longest."""
+    run = LargeRun(folder, steps=20_000, kills=200, save_every=100)
+    evidence = read_evidence(run.folder)
+    verdict = Verdict(
+        Judgement.VALID, (), (), (), recoveries(evidence), (), "run-1", 7, "sha256:c", "1", "killpoint run"
+    )
+    return run_page(evidence, read_measured(run.folder / "history", evidence.history), verdict, None, (), str(folder))

@@ -18,12 +18,17 @@ def redo(kills: Sequence[Kill]) -> Spec:
         place = places[kill.every] = places.get(kill.every, -1) + 1
         low, high = kill.expected.redo_steps
         measured = None if kill.recovery is None else kill.recovery.redo_steps
-        tip = {"title": f"every {kill.every} steps, {kill.run}", "killed at": kill.where, "held": kill.save or "nothing",
+        tip = {"title": f"every {kill.every} steps, {kill.run}", "killed at": kill.where,
+               "held": kill.save or "nothing",
                "predicted": f"{low} steps" if low == high else f"{low} to {high} steps",
                "measured": "–" if measured is None else f"{measured} steps"}  # fmt: skip
         rows.append({"every": kill.every, "place": place, "low": low - 0.25, "high": high + 0.25, "redo": measured,
                      "met": kill.met is not False, "tip": tip})  # fmt: skip
-    shared = {"x": _EVERY, "xOffset": {"field": "place", "type": "ordinal"}, "tooltip": {"field": "tip"}}
+    shared = {
+        "x": {**_EVERY, "sort": None},
+        "xOffset": {"field": "place", "type": "ordinal", "sort": None},
+        "tooltip": {"field": "tip"},
+    }
     value = {"type": "quantitative", "title": "steps redone", "axis": {"tickMinStep": 1}}
     bars = {"mark": {"type": "bar", "fill": c("kept2"), "stroke": c("kept-edge"), "strokeWidth": 1},
             "encoding": {**shared, "y": {**value, "field": "low"}, "y2": {"field": "high"}}}  # fmt: skip
@@ -34,12 +39,16 @@ def redo(kills: Sequence[Kill]) -> Spec:
                      "shape": {**met, "scale": {"domain": [True, False], "range": ["circle", "cross"]}},
                      "fill": {**met, "scale": {"domain": [True, False], "range": [c("kept-edge"), c("kill")]}}},
     }  # fmt: skip
-    return lite("Steps redone after each kill, predicted and measured, by interval.", 260, [bars, dots], data={"values": rows})
+    return lite(
+        "Steps redone after each kill, predicted and measured, by interval.", 260, [bars, dots], data={"values": rows}
+    )
 
 
 def overhead(rows: Sequence[Row]) -> Spec:
     """What saves cost of the steps' time, in percent."""
-    return _estimates("Cost of saves by interval.", [(row.every, row.overhead) for row in rows], "of the steps' time, %", 100)
+    return _estimates(
+        "Cost of saves by interval.", [(row.every, row.overhead) for row in rows], "of the steps' time, %", 100
+    )
 
 
 def _estimates(what: str, found: Sequence[tuple[int, Estimate | None]], title: str, scale: float) -> Spec:
@@ -54,7 +63,8 @@ def _estimates(what: str, found: Sequence[tuple[int, Estimate | None]], title: s
         what, 190,
         [{"mark": {"type": "rule", "stroke": c("kept-edge"), "strokeWidth": 3},
           "encoding": {"x": _EVERY, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "tooltip": {"field": "tip"}}},
-         {"mark": {"type": "point", "filled": True, "opacity": 1, "size": 110, "fill": c("kept-edge"), "stroke": c("card")},
+         {"mark": {"type": "point", "filled": True, "opacity": 1, "size": 110, "fill": c("kept-edge"),
+                   "stroke": c("card")},
           "encoding": {"x": _EVERY, "y": {**y, "field": "value"}, "tooltip": {"field": "tip"}}}],
         data={"values": values},
     )  # fmt: skip
@@ -78,9 +88,10 @@ def parts(rows: Sequence[Row]) -> Spec:
             "scale": {"domain": shown, "range": fills}}  # fmt: skip
     every = {**_EVERY, "title": None, "axis": {"labelExpr": "'every ' + datum.label", "ticks": False, "domain": False}}
     return lite(
-        "Mean seconds of a recovery by part, for each interval.", {"step": 34},
+        "Mean seconds of a recovery by part, for each interval.", 34 * max(1, len(rows)),
         [{"mark": {"type": "bar", "stroke": c("card"), "strokeWidth": 1.2},
-          "encoding": {"y": every, "x": {"field": "seconds", "type": "quantitative", "title": "seconds from the kill to the first new step"},
+          "encoding": {"y": every, "x": {"field": "seconds", "type": "quantitative",
+                                         "title": "seconds from the kill to the first new step"},
                        "order": {"field": "order"}, "fill": fill, "tooltip": {"field": "tip"}}}],
         data={"values": values},
     )  # fmt: skip
@@ -89,13 +100,16 @@ def parts(rows: Sequence[Row]) -> Spec:
 def goodput(result: Intervals) -> Spec:
     """The model's curve, what was measured, and what is recommended beside the formulas."""
     measured = [
-        {"every": row.every, "value": row.goodput.value * 100, "low": row.goodput.low * 100, "high": row.goodput.high * 100,
+        {"every": row.every, "value": row.goodput.value * 100, "low": row.goodput.low * 100,
+         "high": row.goodput.high * 100,
          "tip": {"title": f"every {row.every} steps, measured", "goodput": f"{row.goodput.value:.2%}",
-                 "95 % interval": f"{row.goodput.low:.2%} to {row.goodput.high:.2%}", "n": str(row.goodput.observations)}}
+                 "95 % interval": f"{row.goodput.low:.2%} to {row.goodput.high:.2%}",
+                 "n": str(row.goodput.observations)}}
         for row in result.rows if row.goodput is not None
     ]  # fmt: skip
     x = {"field": "every", "type": "quantitative", "scale": {"type": "log"}, "title": "steps between saves (log)",
-         "axis": {"labelExpr": "format(datum.value, ',')", "tickCount": 8}}  # fmt: skip
+         "axis": {"labelExpr": "format(datum.value, ',')", "labelOverlap": "greedy", "labelSeparation": 14,
+                  "grid": False}}  # fmt: skip
     y = {"type": "quantitative", "title": "goodput, %", "scale": {"zero": False}}
     dots: list[Spec] = [
         {"data": {"values": measured}, "mark": {"type": "rule", "stroke": c("kept-edge"), "strokeWidth": 3},
@@ -111,7 +125,8 @@ def goodput(result: Intervals) -> Spec:
 
 def _model(found: Recommendation, x: Spec, y: Spec) -> list[Spec]:
     curve = [{"every": point.every, "value": point.goodput * 100} for point in found.curve]
-    return [{"data": {"values": curve}, "mark": {"type": "line", "stroke": c("muted"), "strokeWidth": 1.8, "strokeDash": [6, 3]},
+    return [{"data": {"values": curve}, "mark": {"type": "line", "stroke": c("muted"), "strokeWidth": 1.8,
+                                                 "strokeDash": [6, 3]},
              "encoding": {"x": x, "y": {**y, "field": "value"}}}]  # fmt: skip
 
 
@@ -119,7 +134,9 @@ def _chosen(found: Recommendation, x: Spec) -> list[Spec]:
     """The recommendation with its interval as a band, formulas and the limit as lines with their names."""
     band = [{"every": max(1.0, found.every.low), "end": max(1.0, found.every.high)}]
     named = [("recommended", found.every.value, c("valid"), 4.0)]
-    named += [(formula.name.partition(" ")[0], formula.every.value, c("redone-edge"), 1.6) for formula in found.formulas]
+    named += [
+        (formula.name.partition(" ")[0], formula.every.value, c("redone-edge"), 1.6) for formula in found.formulas
+    ]
     if found.limit is not None and found.limit.value:
         named.append(("limit", found.limit.value, c("kill"), 1.6))
     lines = [{"every": max(1.0, value), "name": name, "hue": hue, "width": width, "row": row * 15 + 10,
@@ -130,8 +147,10 @@ def _chosen(found: Recommendation, x: Spec) -> list[Spec]:
          "encoding": {"x": x, "x2": {"field": "end"}}},
         {"data": {"values": lines}, "mark": {"type": "rule"},
          "encoding": {"x": x, "stroke": {"field": "hue", "type": "nominal", "scale": None},
-                      "strokeWidth": {"field": "width", "type": "quantitative", "scale": None}, "tooltip": {"field": "tip"}}},
-        {"data": {"values": lines}, "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 12, "fontWeight": 600},
+                      "strokeWidth": {"field": "width", "type": "quantitative", "scale": None},
+                      "tooltip": {"field": "tip"}}},
+        {"data": {"values": lines}, "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 12,
+                                             "fontWeight": 600},
          "encoding": {"x": x, "y": {"field": "row", "type": "quantitative", "scale": None, "axis": None},
                       "text": {"field": "name"}, "fill": {"field": "hue", "type": "nominal", "scale": None}}},
     ]  # fmt: skip

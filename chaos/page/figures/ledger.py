@@ -1,4 +1,4 @@
-"""The ledger map as a figure: calm where every position was applied once; a number, a line and a frame at each fault."""
+"""The ledger map as a figure: calm where every position was applied once; a number and a frame at each fault."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ def figure(shown: LedgerMap) -> Spec:
 
 def _marks(top: int, tall: int) -> Iterator[Spec]:
     yield {"type": "rect", "from": {"data": "blocks"}, "encode": {"update": {
-        "x": {"scale": "x", "field": "first"}, "x2": {"scale": "x", "field": "end"}, "y": {"value": top}, "y2": {"value": tall},
-        "fill": {"signal": f"datum.attempt % 2 ? '{c('kept2')}' : '{c('kept')}'"}, "tooltip": {"field": "tip"}}}}  # fmt: skip
+        "x": {"scale": "x", "field": "first"}, "x2": {"scale": "x", "field": "end"}, "y": {"value": top},
+        "y2": {"value": tall},
+        "fill": {"signal": f"datum.attempt % 2 ? '{c('kept2')}' : '{c('kept')}'"},
+        "tooltip": {"field": "tip"}}}}  # fmt: skip
     fine = {"stroke": {"value": c("card")}, "strokeWidth": {"value": 0.7}, "opacity": {"value": 0.55}}
     yield {"type": "rule", "from": {"data": "steps"}, "interactive": False, "encode": {"update": {
         "x": {"scale": "x", "field": "at"}, "y": {"value": top}, "y2": {"value": tall}, **fine}}}  # fmt: skip
@@ -57,7 +59,8 @@ def _marks(top: int, tall: int) -> Iterator[Spec]:
         "stroke": {"value": c("ink")}, "strokeWidth": {"signal": "datum.restart ? 1.6 : 0"},
         "strokeDash": {"value": [5, 3]}}}}  # fmt: skip
     yield {"type": "text", "from": {"data": "ranks"}, "encode": {"update": {
-        "x": {"value": -10}, "y": {"scale": "y", "field": "mid"}, "text": {"field": "rank"}, "align": {"value": "right"},
+        "x": {"value": -10}, "y": {"scale": "y", "field": "mid"}, "text": {"field": "rank"},
+        "align": {"value": "right"},
         "baseline": {"value": "middle"}, "fontSize": {"value": 12.5}, "fill": {"value": c("ink")}}}}  # fmt: skip
     yield {"type": "text", "from": {"data": "blocks"}, "interactive": False, "encode": {"update": {
         "x": {"signal": "scale('x', datum.first) + 6"}, "y": {"value": top + 15}, "text": {"field": "label"},
@@ -73,7 +76,8 @@ def _faults(top: int, tall: int) -> Iterator[Spec]:
     badge = f"clamp({middle}, 12, width - 12)"
     yield {"type": "rule", "from": {"data": "faults"}, "interactive": False, "encode": {"update": {
         "x": {"signal": badge}, "x2": {"signal": middle}, "y": {"value": 20}, "y2": {"scale": "y", "field": "low"},
-        "stroke": {"value": c("kill")}, "strokeWidth": {"value": 2}, "opacity": {"signal": "datum.badge ? 1 : 0"}}}}  # fmt: skip
+        "stroke": {"value": c("kill")}, "strokeWidth": {"value": 2},
+        "opacity": {"signal": "datum.badge ? 1 : 0"}}}}  # fmt: skip
     yield {"type": "rect", "name": "faults-drawn", "from": {"data": "faults"}, "encode": {
         "update": {
             "xc": {"signal": middle}, "width": {"signal": wide},
@@ -82,7 +86,8 @@ def _faults(top: int, tall: int) -> Iterator[Spec]:
             "tooltip": {"field": "tip"}},
         "hover": {"strokeWidth": {"value": 5}}}}  # fmt: skip
     yield {"type": "symbol", "from": {"data": "faults"}, "encode": {"update": {
-        "x": {"signal": badge}, "y": {"value": 14}, "size": {"signal": "datum.badge ? 420 : 0"}, "fill": {"value": c("kill")},
+        "x": {"signal": badge}, "y": {"value": 14}, "size": {"signal": "datum.badge ? 420 : 0"},
+        "fill": {"value": c("kill")},
         "tooltip": {"field": "tip"}}}}  # fmt: skip
     yield {"type": "text", "from": {"data": "faults"}, "interactive": False, "encode": {"update": {
         "x": {"signal": badge}, "y": {"value": 14.5}, "text": {"field": "badge"}, "align": {"value": "center"},
@@ -101,7 +106,8 @@ def _blocks(shown: LedgerMap) -> Iterator[Spec]:
                 break
             until = later.last + 1
         samples = (block.last - block.first + 1) * shown.batch
-        yield {"first": block.first, "end": block.last + 1, "until": until, "attempt": block.attempt, "restart": restart,
+        yield {"first": block.first, "end": block.last + 1, "until": until, "attempt": block.attempt,
+               "restart": restart,
                "label": f"attempt {block.attempt}" if restart or not number else "",
                "tip": {"title": block.checkpoint, "steps": f"{block.first} to {block.last}",
                        "positions": f"{block.first * shown.batch} to {(block.last + 1) * shown.batch - 1}",

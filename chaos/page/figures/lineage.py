@@ -41,7 +41,8 @@ def _marks(row: int, place: Spec) -> Iterator[Spec]:
     small = row < 30
     yield {"type": "text", "from": {"data": "starts"}, "encode": {"update": {
         "x": {"value": -12}, "y": place, "text": {"signal": "'attempt ' + datum.attempt"}, "align": {"value": "right"},
-        "baseline": {"value": "middle"}, "fontSize": {"value": 11 if small else 12.5}, "fill": {"value": c("ink")}}}}  # fmt: skip
+        "baseline": {"value": "middle"}, "fontSize": {"value": 11 if small else 12.5},
+        "fill": {"value": c("ink")}}}}  # fmt: skip
     for extent, fill in (("kept", c("kept2")), ("lost", hatch("h-lost"))):
         begin = "datum.step" if extent == "kept" else "max(datum.step, datum.kept)"
         end = "min(datum.kept, datum.reached)" if extent == "kept" else "datum.reached"
@@ -52,23 +53,27 @@ def _marks(row: int, place: Spec) -> Iterator[Spec]:
     yield {"type": "path", "from": {"data": "edges"}, "interactive": False, "encode": {"update": {
         "path": {"field": "path"}, "fill": {"value": None},
         "stroke": {"signal": f"datum.restart ? '{c('ink')}' : '{c('kept-edge')}'"},
-        "strokeWidth": {"signal": "datum.restart ? 2 : 1.6"}, "strokeDash": {"signal": "datum.restart ? [5, 3] : [1, 0]"}}}}  # fmt: skip
+        "strokeWidth": {"signal": "datum.restart ? 2 : 1.6"},
+        "strokeDash": {"signal": "datum.restart ? [5, 3] : [1, 0]"}}}}  # fmt: skip
     kinds = "datum.kind"
     yield {"type": "symbol", "name": "nodes-drawn", "from": {"data": "nodes"}, "encode": {
         "update": {
             "x": {"scale": "x", "field": "step"}, "y": place, "tooltip": {"field": "tip"},
             "shape": {"signal": f"{kinds} == 'rejected' ? '{CROSS}'"
                                 f" : {kinds} == 'chosen' ? 'diamond' : 'circle'"},
-            "size": {"signal": f"({kinds} == 'chosen' ? 240 : {kinds} == 'rejected' ? 200 : 110) * {0.5 if small else 1}"},
+            "size": {"signal": f"({kinds} == 'chosen' ? 240 : {kinds} == 'rejected' ? 200 : 110) * "
+                               f"{0.5 if small else 1}"},
             "fill": {"signal": f"{kinds} == 'rejected' ? '{c('kill')}' : {kinds} == 'abandoned' || datum.retired ? "
                                f"'{c('card')}' : '{c('kept-edge')}'"},
-            "stroke": {"signal": f"{kinds} == 'rejected' ? '{c('card')}' : {kinds} == 'abandoned' ? '{c('lost-edge')}' : "
+            "stroke": {"signal": f"{kinds} == 'rejected' ? '{c('card')}' : "
+                                 f"{kinds} == 'abandoned' ? '{c('lost-edge')}' : "
                                  f"{kinds} == 'chosen' ? '{c('ink')}' : '{c('kept-edge')}'"},
             "strokeDash": {"signal": f"{kinds} == 'abandoned' ? [2, 2] : [1, 0]"}, "strokeWidth": {"value": 1.8}},
         "hover": {"stroke": {"value": c("redone-edge")}}}}  # fmt: skip
     if not small:
         yield {"type": "text", "from": {"data": "nodes"}, "interactive": False, "encode": {"update": {
-            "x": {"scale": "x", "field": "step"}, "y": {"signal": f"{place['signal']} + 22"}, "align": {"value": "center"},
+            "x": {"scale": "x", "field": "step"}, "y": {"signal": f"{place['signal']} + 22"},
+            "align": {"value": "center"},
             "text": {"field": "label"}, "fontSize": {"value": 11}, "fontWeight": {"signal": "datum.bold ? 600 : 400"},
             "fill": {"signal": f"{kinds} == 'rejected' ? '{c('kill')}' : '{c('ink')}'"}}}}  # fmt: skip
 
@@ -80,14 +85,16 @@ def _start(shown: Lineage, number: int) -> Spec:
     what = "started from nothing" if start.parent is None else f"started from {start.parent}"
     return {"attempt": start.attempt, "step": start.step, "reached": start.reached, "kept": kept,
             "tip": {"title": f"attempt {start.attempt}", "": what if start.chose else "died before it chose",
-                    "trained": f"steps {start.step + 1} to {start.reached}" if start.reached > start.step else "nothing",
+                    "trained": f"steps {start.step + 1} to {start.reached}" if start.reached > start.step
+                    else "nothing",
                     "lost": f"{max(0, start.reached - max(kept, start.step))} steps"}}  # fmt: skip
 
 
 def _node(node: Node) -> Spec:
     kind = "rejected" if node.rejected_by else "chosen" if node.chosen_by else node.standing.value
     tip = {"title": node.name, "step": f"{node.step}" + (f", microbatch {node.microbatch}" if node.microbatch else ""),
-           "standing": {Standing.LINEAGE: "in the lineage", Standing.ABANDONED: "abandoned"}[node.standing]}  # fmt: skip
+           "standing": {Standing.LINEAGE: "in the lineage",
+                        Standing.ABANDONED: "abandoned"}[node.standing]}  # fmt: skip
     if node.chosen_by:
         tip["chosen by"] = ", ".join(f"attempt {number}" for number in node.chosen_by)
     if node.rejected_by:

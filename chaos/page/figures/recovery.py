@@ -36,7 +36,7 @@ def recovery(costs: Sequence[Cost]) -> Spec:
                  "scale": {"domain": parts, "range": _fills(parts)}, "legend": {"columns": 4}},
     }  # fmt: skip
     mark = {"type": "bar", "stroke": c("card"), "strokeWidth": 0.4 if upright else 1.2}
-    return lite("Seconds of each recovery, stacked by part.", 280 if upright else {"step": 34},
+    return lite("Seconds of each recovery, stacked by part.", 280 if upright else 34 * max(1, len(costs)),
                 [{"data": {"values": rows}, "mark": mark, "encoding": encoding}])  # fmt: skip
 
 
@@ -52,7 +52,8 @@ def waiting(found: Sequence[Waiting]) -> tuple[Spec, Spec]:
     rows = [
         {"t": each.at_us / 1e6, "rank": f"rank {each.rank}", "wait": each.wait_s * 1e3, "most": each.wait_max_s * 1e3,
          "depth": each.depth, "least": each.depth_min,
-         "tip": {"title": f"rank {each.rank}, {each.at_us / 1e6:.2f} s", "input wait": f"{each.wait_s * 1e3:.2f} ms a step",
+         "tip": {"title": f"rank {each.rank}, {each.at_us / 1e6:.2f} s",
+                 "input wait": f"{each.wait_s * 1e3:.2f} ms a step",
                  "greatest wait": f"{each.wait_max_s * 1e3:.2f} ms", "queue depth": f"{each.depth:.1f} microbatches",
                  "least depth": f"{each.depth_min:.0f} microbatches", "steps in this bin": str(each.updates)}}
         for each in found if len(ranks) <= _RANKS or each.rank in ranks[:_RANKS]
@@ -87,7 +88,8 @@ def _lines(rows: list[Spec], mean: str, extreme: str, title: str, scale: Spec) -
     }  # fmt: skip
     points = {
         "mark": {"type": "point", "size": 22, "opacity": 0.75, "filled": True},
-        "encoding": {**shared, "y": over(extreme), "shape": {"field": "rank", "type": "nominal", "scale": {"domain": names}}},
+        "encoding": {**shared, "y": over(extreme), "shape": {"field": "rank", "type": "nominal",
+                                                             "scale": {"domain": names}}},
     }  # fmt: skip
     what = "Input wait of each rank over time." if mean == "wait" else "Queue depth of each rank over time."
     return lite(what, 150, [line, points], data={"values": rows})

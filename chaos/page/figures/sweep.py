@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from chaos.page.figures.theme import Spec, c, lite
-from chaos.page.values import Cell, TrialRow
+from chaos.page.pages import Cell, TrialRow
 
 
 def points(cells: Sequence[Cell]) -> Spec:
@@ -16,26 +16,30 @@ def points(cells: Sequence[Cell]) -> Spec:
     rows = [
         {"point": cell.point, "who": cell.who, "bad": bool(cell.bad),
          "label": f"{cell.trials - cell.bad} of {cell.trials} {cell.letters}" if cell.bad else str(cell.trials),
-         "tip": {"title": f"{cell.point}, {cell.who}", "trials": str(cell.trials), "as they have to be": str(cell.trials - cell.bad),
+         "tip": {"title": f"{cell.point}, {cell.who}", "trials": str(cell.trials),
+                 "as they have to be": str(cell.trials - cell.bad),
                  "group": cell.group}}
         for cell in cells
     ]  # fmt: skip
     place = {
-        "y": {"field": "point", "type": "ordinal", "sort": names, "title": None,
-              "axis": {"labelLimit": 220, "ticks": False, "domain": False, "labelColor": c("ink")}},
-        "x": {"field": "who", "type": "ordinal", "sort": processes, "title": None,
-              "axis": {"orient": "top", "labelAngle": 0, "ticks": False, "domain": False, "labelColor": c("ink")}},
+        "y": {"field": "point", "type": "ordinal", "sort": None, "scale": {"domain": names}, "title": None,
+              "axis": {"labelLimit": 220, "labelPadding": 10, "ticks": False, "domain": False, "labelColor": c("ink")}},
+        "x": {"field": "who", "type": "ordinal", "sort": None, "scale": {"domain": processes}, "title": None,
+              "axis": {"orient": "top", "labelPadding": 8, "labelAngle": 0, "ticks": False, "domain": False,
+                       "labelColor": c("ink")}},
     }  # fmt: skip
     bad = {"field": "bad", "type": "nominal", "legend": None}
     box = {"mark": {"type": "rect", "cornerRadius": 3, "stroke": c("card"), "strokeWidth": 2},
            "encoding": {**place, "tooltip": {"field": "tip"},
-                        "fill": {**bad, "scale": {"domain": [False, True], "range": [c("save-bg"), c("kill")]}}}}  # fmt: skip
+                        "fill": {**bad, "scale": {"domain": [False, True],
+                                                  "range": [c("save-bg"), c("kill")]}}}}  # fmt: skip
     text = {"mark": {"type": "text", "fontSize": 12, "tooltip": None},
             "encoding": {**place, "text": {"field": "label"},
                          "fill": {**bad, "scale": {"domain": [False, True], "range": [c("ink"), c("on-kill")]}},
                          "fontWeight": {"condition": {"test": "datum.bad", "value": 700}, "value": 400}}}  # fmt: skip
     text["encoding"].pop("fontWeight")
-    return lite("Map of kill points by process: trials, and what is wrong with them.", {"step": 23}, [box, text],
+    return lite("Map of kill points by process: trials, and what is wrong with them.", 23 * max(1, len(names)),
+                [box, text],
                 data={"values": rows}, resolve={"scale": {"fill": "independent"}})  # fmt: skip
 
 
@@ -44,7 +48,8 @@ def redo(rows: Sequence[TrialRow]) -> Spec | None:
     counted = Counter((row.low, row.high, row.redo_steps) for row in rows if row.redo_steps is not None)
     values = [
         {"low": low, "high": high, "redo": measured, "n": n, "met": low <= measured <= high, "middle": (low + high) / 2,
-         "tip": {"title": f"{measured} steps redone", "predicted": f"{low} steps" if low == high else f"{low} to {high} steps",
+         "tip": {"title": f"{measured} steps redone",
+                 "predicted": f"{low} steps" if low == high else f"{low} to {high} steps",
                  "recoveries": str(n)}}
         for (low, high, measured), n in counted.items() if low is not None and high is not None and measured is not None
     ]  # fmt: skip
@@ -56,7 +61,7 @@ def redo(rows: Sequence[TrialRow]) -> Spec | None:
     y = {"field": "row", "type": "ordinal", "axis": None}
     measured = {"field": "redo", "type": "quantitative", "title": "steps redone", "axis": {"tickMinStep": 1}}
     return lite(
-        "Steps redone in each kind of trial against the range that was predicted.", {"step": 20},
+        "Steps redone in each kind of trial against the range that was predicted.", 20 * len(ordered),
         [
             {"mark": {"type": "bar", "fill": c("kept2"), "stroke": c("kept-edge"), "height": 12, "cornerRadius": 3},
              "transform": [{"calculate": "datum.low - 0.12", "as": "a"}, {"calculate": "datum.high + 0.12", "as": "b"}],
@@ -81,7 +86,8 @@ def first_step(rows: Sequence[TrialRow]) -> Spec | None:
     return lite(
         "How many recoveries took how long from the kill to the first new step.", 180,
         [{"mark": {"type": "bar", "fill": c("kept"), "stroke": c("kept-edge")},
-          "encoding": {"x": {"field": "s", "type": "quantitative", "bin": {"maxbins": 40}, "title": "seconds from the kill to the first new step"},
+          "encoding": {"x": {"field": "s", "type": "quantitative", "bin": {"maxbins": 40},
+                             "title": "seconds from the kill to the first new step"},
                        "y": {"aggregate": "count", "type": "quantitative", "title": "recoveries"},
                        "tooltip": {"aggregate": "count", "title": "recoveries"}}}],
         data={"values": values},

@@ -18,7 +18,7 @@ PALETTE: dict[str, tuple[str, str]] = {  # name: light, dark
     "paper": ("#faf8f4", "#13161b"), "card": ("#ffffff", "#1b2027"), "sunk": ("#f2efe8", "#0f1216"),
     "ink": ("#1c2330", "#e8ecf2"), "muted": ("#5a6372", "#a3adbb"), "rule": ("#e3dfd6", "#313944"),
     "edge": ("#c9c4b8", "#475160"),
-    "kept": ("#8db4d8", "#46749f"), "kept2": ("#b9d2e8", "#345877"), "kept-edge": ("#3b6a98", "#93bfe6"),
+    "kept": ("#8db4d8", "#3d6891"), "kept2": ("#b9d2e8", "#345877"), "kept-edge": ("#3b6a98", "#93bfe6"),
     "lost": ("#dedad1", "#353c46"), "lost-edge": ("#6f7682", "#98a2b0"),
     "redone": ("#fbd9a0", "#5c4012"), "redone-edge": ("#a35a00", "#ffb545"),
     "kill": ("#bf2f0a", "#ff7d57"), "on-kill": ("#ffffff", "#1b0a04"),
@@ -97,11 +97,12 @@ def config() -> Spec:
     }  # fmt: skip
 
 
-def lite(description: str, height: int | Spec, layers: Sequence[Spec], **more: Any) -> Spec:
+def lite(description: str, height: int, layers: Sequence[Spec], **more: Any) -> Spec:
     """A Vega-Lite figure as wide as its place."""
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json", "description": description, "width": 860,
-        "height": height, "autosize": {"type": "fit-x", "contains": "padding"}, "config": config(), "layer": list(layers),
+        "height": height, "autosize": {"type": "fit-x", "contains": "padding"}, "config": config(),
+        "layer": list(layers),
         **more,
     }  # fmt: skip
 
@@ -109,7 +110,8 @@ def lite(description: str, height: int | Spec, layers: Sequence[Spec], **more: A
 def vega(description: str, height: int, **more: Any) -> Spec:
     """A Vega figure as wide as its place, with room for names on the left and for an axis below."""
     return {
-        "$schema": "https://vega.github.io/schema/vega/v6.json", "description": description, "width": 860, "height": height,
+        "$schema": "https://vega.github.io/schema/vega/v6.json", "description": description, "width": 860,
+        "height": height,
         "padding": {"left": 84, "right": 16, "top": 6, "bottom": 46}, "autosize": {"type": "none"}, "config": config(),
         **more,
     }  # fmt: skip

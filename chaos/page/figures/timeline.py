@@ -44,7 +44,8 @@ def figure(shown: Timeline, *, filled: bool) -> Spec:
         data=[{"name": name, "values": values} for name, values in data.items()]
         + [{"name": "lanes", "values": labels}],
         scales=[
-            {"name": "x", "type": "linear", "domain": {"signal": "[lo, hi]"}, "range": "width", "zero": False, "nice": False},
+            {"name": "x", "type": "linear", "domain": {"signal": "[lo, hi]"}, "range": "width", "zero": False,
+             "nice": False},
             {"name": "work", "type": "ordinal", "domain": ["kept", "lost", "redone"],
              "range": [c("kept"), hatch("h-lost"), hatch("h-redone")]},
             {"name": "edge", "type": "ordinal", "domain": ["kept", "lost", "redone"],
@@ -52,7 +53,8 @@ def figure(shown: Timeline, *, filled: bool) -> Spec:
             {"name": "part", "type": "ordinal", "domain": [part.value for part in Part],
              "range": [*part_fills(3), hatch("h-redone")]},
         ],
-        axes=[{"orient": "bottom", "scale": "x", "title": "seconds since the run began", "tickCount": {"signal": "width / 90"},
+        axes=[{"orient": "bottom", "scale": "x", "title": "seconds since the run began",
+               "tickCount": {"signal": "width / 90"},
                "grid": True, "labelOverlap": True}],
         marks=[
             {"type": "text", "from": {"data": "lanes"}, "encode": {"update": {
@@ -72,7 +74,8 @@ def _legends() -> list[Spec]:
 
 
 def _inside(tall: int) -> Iterator[Spec]:
-    across = {"x": {"scale": "x", "field": "t0"}, "x2": {"signal": "max(scale('x', datum.t1), scale('x', datum.t0) + 1.5)"},
+    across = {"x": {"scale": "x", "field": "t0"},
+              "x2": {"signal": "max(scale('x', datum.t1), scale('x', datum.t0) + 1.5)"},
               "y": {"field": "y"}, "height": {"field": "h"}, "tooltip": {"signal": "datum"}}  # fmt: skip
     wide = "scale('x', datum.t1) - scale('x', datum.t0)"
     yield {"type": "rule", "from": {"data": "fences"}, "encode": {"update": {
@@ -88,7 +91,8 @@ def _inside(tall: int) -> Iterator[Spec]:
         "hover": {"strokeWidth": {"value": 2.2}, "stroke": {"value": c("ink")}}}}  # fmt: skip
     yield {"type": "rule", "from": {"data": "ticks"}, "interactive": False, "encode": {"update": {
         "x": {"scale": "x", "field": "t"}, "y": {"signal": "datum.y + datum.h - 8"},
-        "y2": {"signal": "datum.y + datum.h - 1"}, "stroke": {"value": c("ink")}, "strokeWidth": {"value": 1.4}}}}  # fmt: skip
+        "y2": {"signal": "datum.y + datum.h - 1"}, "stroke": {"value": c("ink")},
+        "strokeWidth": {"value": 1.4}}}}  # fmt: skip
     yield {"type": "text", "from": {"data": "labels"}, "interactive": False, "encode": {"update": {
         "x": {"signal": "(max(scale('x', datum.t0), 0) + min(scale('x', datum.t1), width)) / 2"},
         "y": {"signal": f"datum.y + {STEPS / 2}"}, "align": {"value": "center"}, "baseline": {"value": "middle"},
@@ -129,7 +133,9 @@ def rows(shown: Timeline, level: Level) -> dict[str, list[Spec]]:
     marks = list(mark_rows(shown))
     of = {kind: [mark for mark in marks if mark["kind"] == kind] for kind in Happening}
     kills = of[Happening.KILL]
-    symbols = kills if len(kills) > _DENSE else [mark for kind in Happening if kind != Happening.FENCE for mark in of[kind]]
+    symbols = (
+        kills if len(kills) > _DENSE else [mark for kind in Happening if kind != Happening.FENCE for mark in of[kind]]
+    )
     second = _WIDE / max(shown.end_us / 1e6, 1e-6)
     return {
         "pieces": pieces, "saves": saves if len(saves) <= _WHOLE else [], "phases": phases, "kills": kills,
@@ -140,7 +146,7 @@ def rows(shown: Timeline, level: Level) -> dict[str, list[Spec]]:
 
 
 def mark_rows(shown: Timeline) -> Iterator[Spec]:
-    """A mark of a rank is on its lane, others at the top. Labels of fences that would cover one another are left out."""
+    """A mark of a rank is on its lane, others at the top. Of fences whose names would overlap one has none."""
     tops = {lane.rank: top for lane, top in zip(shown.lanes, lane_tops(len(shown.lanes)), strict=True)}
     free = 0
     for mark in shown.marks:
@@ -150,7 +156,8 @@ def mark_rows(shown: Timeline) -> Iterator[Spec]:
         top = tops.get(mark.rank) if mark.rank is not None else None
         high = RECOVERY / 2 + TOP if mark.kind in (Happening.KILL, Happening.DETECTED) else TOP - 6
         yield {"t": mark.at_us / 1e6, "kind": mark.kind.value, "y": high if top is None else top,
-               "h": 0 if top is None else STEPS, "text": mark.text, "label": label, "attempt": mark.attempt}  # fmt: skip
+               "h": 0 if top is None else STEPS, "text": mark.text, "label": label,
+               "attempt": mark.attempt}  # fmt: skip
 
 
 def _pieces(steps: Stretches, top: int) -> Iterator[Spec]:

@@ -136,16 +136,17 @@ class Timeline {
       return Float64Array.from(at);
     });
     this.kills = data.marks.filter((mark) => mark.kind === "kill").map((mark) => mark.t);
+    this.told = -1; // number of the kill that was told of last
     this.box = document.getElementById(`${id}-box`);
     this.place = document.getElementById(id);
     this.listen();
     this.mapKills();
-    this.show(0, this.end);
+    this.show(-Infinity, Infinity);
   }
 
   show(lo, hi) {
     const span = Math.min(Math.max(hi - lo, 5e-4), this.end * 1.02 || 1);
-    this.lo = Math.max(-0.01 * this.end, Math.min(lo, this.end * 1.01 - span));
+    this.lo = Math.max(-0.01 * span, Math.min(lo, this.end - 0.99 * span)); // a little room on either side
     this.hi = this.lo + span;
     if (!this.waiting) {
       this.waiting = true;
@@ -244,27 +245,29 @@ class Timeline {
     this.show(this.lo + by, this.hi + by);
   }
 
-  kill(step) {
-    if (!this.kills.length) return;
-    const middle = (this.lo + this.hi) / 2;
-    const near = (this.hi - this.lo) / 50;
-    const next = step > 0 ? this.kills.find((t) => t > middle + near) ?? this.kills[0]
-      : this.kills.findLast((t) => t < middle - near) ?? this.kills[this.kills.length - 1];
-    const span = Math.min(this.hi - this.lo, Math.max(this.end / 400, this.around(next)));
-    this.show(next - span / 2, next + span / 2);
-    const mark = this.data.marks.find((each) => each.kind === "kill" && each.t === next);
+  kill(step) { // from the one told of last, if it is still in view; else from the edge of the view
+    const { kills } = this;
+    if (!kills.length) return;
+    const last = kills[this.told];
+    const seen = last >= this.lo && last <= this.hi;
+    const found = step > 0 ? kills.findIndex((t) => (seen ? t > last : t >= this.lo)) : kills.findLastIndex((t) => (seen ? t < last : t <= this.hi));
+    this.told = found >= 0 ? found : step > 0 ? 0 : kills.length - 1;
+    const at = kills[this.told];
+    const span = Math.min(this.hi - this.lo, Math.max(this.end / 400, this.around(at)));
+    this.show(at - span / 2, at + span / 2);
+    const mark = this.data.marks.find((each) => each.kind === "kill" && each.t === at);
     const box = this.place.getBoundingClientRect();
-    showTip(box.left + box.width / 2, box.top + Math.min(box.height, 60), told(mark));
+    showTip(box.left + box.width / 2, box.bottom - 24, told(mark));
   }
 
   around(at) { // seconds that show the recovery from this kill whole
     const after = this.data.phases.filter(([s, e]) => e / 1e6 >= at && s / 1e6 <= at + 60).map(([, e]) => e / 1e6 - at);
-    return after.length ? Math.max(0.2, 3 * Math.max(...after.slice(0, 4))) : 2;
+    return after.length ? 3 * Math.max(...after.slice(0, 4)) : 2;
   }
 
   act(what) {
     const acts = { in: () => this.zoom(0.5), out: () => this.zoom(2), left: () => this.move(-0.4), right: () => this.move(0.4),
-      all: () => this.show(0, this.end), next: () => this.kill(1), previous: () => this.kill(-1) };
+      all: () => this.show(-Infinity, Infinity), next: () => this.kill(1), previous: () => this.kill(-1) };
     acts[what]?.();
   }
 
