@@ -25,6 +25,7 @@ _HEAD = b'{"body":'
 _TAIL = b',"chain":"%b","n":%d}'
 _CHAIN_CHARACTERS = 64
 _SHAPES = 8  # of one file
+_TIMED = 7  # place of train_s in a row of steps, after n
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class _Lines:
         self.problem: str | None = None
         self._name, self._role = name, name.partition("-")[0]
         self._clock: int | None = None
-        self._shapes: list[tuple[Shape, tuple[str, ...], int]] = []
+        self._shapes: list[tuple[Shape, tuple[str, ...], int, bool]] = []
 
     def read(self, file: BinaryIO) -> bool:
         """Whether the file ends in part of a line. Raises OSError."""
@@ -123,13 +124,15 @@ class _Lines:
     def _known(self, line: bytes, n: int, previous: str) -> str | None:
         """The chain after a line of a known shape; None for any other, or where something is wrong with it."""
         end = len(line) - len(_TAIL % (b"", n)) - _CHAIN_CHARACTERS
-        for shape, parts, rates in self._shapes:
+        for shape, parts, rates, timed in self._shapes:
             values = shape.values(line, len(_HEAD), end)
             if values is None:
                 continue
             chain = hashlib.sha256(previous.encode() + line[len(_HEAD) : end]).hexdigest()
             if not line.startswith(_HEAD) or line[end:] != _TAIL % (chain.encode(), n):
                 return None
+            if not timed:
+                values = (*values[:_TIMED], b"0.0", *values[_TIMED:])
             self.steps.take(parts, rates, (n, *values))
             self._follow(int(values[1]), StepDone)
             return chain
@@ -156,10 +159,12 @@ class _Lines:
             return
         done = event.what
         numbers = ("t_ns", "clock", "attempt", "rank", "step", "samples_seen")
-        fields = [(name,) for name in (*numbers, "skipped", "loss", "gradient_norm", "ids")]
+        timed = body.get("train_s") is not None
+        names = (*numbers, "skipped", *(["train_s"] if timed else []), "loss", "gradient_norm", "ids")
+        fields = [(name,) for name in names]
         rates = [("lr", i) for i in range(len(done.lr))]
         shape = Shape(body, [*fields, *rates, *(("state", part) for part in done.state)], ("event",))
-        self._shapes.append((shape, tuple(done.state), len(done.lr)))
+        self._shapes.append((shape, tuple(done.state), len(done.lr), timed))
 
 
 def _line(line: bytes, n: int, previous: str) -> tuple[dict[str, Any], str]:

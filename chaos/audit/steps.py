@@ -37,6 +37,7 @@ class Block:
     n: I64
     numbers: I64
     skipped: npt.NDArray[np.bool_]
+    train_s: npt.NDArray[np.float64]
     loss: Texts
     gradient_norm: Texts
     ids: Texts
@@ -48,7 +49,7 @@ class Block:
         loss, norm, ids = (text(column[index]) for column in (self.loss, self.gradient_norm, self.ids))
         lr, state = (tuple(text(column[index]) for column in columns) for columns in (self.lr, self.state))
         done = StepDone(rank, step, loss, lr, norm, dict(zip(self.parts, state, strict=True)), samples_seen, ids,
-                        bool(self.skipped[index]))  # fmt: skip
+                        bool(self.skipped[index]), float(self.train_s[index]))  # fmt: skip
         return Event(self.file, int(self.n[index]), t_ns, clock, None if attempt == NO_ATTEMPT else attempt, done)
 
 
@@ -199,7 +200,7 @@ class Collector:
         self._rows: list[tuple[Any, ...]] = []
 
     def take(self, parts: tuple[str, ...], rates: int, row: tuple[Any, ...]) -> None:
-        """row: n, the numbers in the order of _NUMBERS, skipped, loss, gradient_norm, ids, the rates, the state.
+        """row: n, the numbers in the order of _NUMBERS, skipped, train_s, loss, gradient_norm, ids, rates, state.
 
         Numbers and texts may be bytes of ASCII text, skipped b"true" or b"false".
         """
@@ -216,7 +217,8 @@ class Collector:
         for name, number in zip(_NUMBERS, numbers, strict=True):
             if not NO_ATTEMPT <= number < -NO_ATTEMPT:
                 raise FormatError(f"{name} is out of range")
-        row = (event.n, *numbers, done.skipped, done.loss, done.gradient_norm, done.ids, *done.lr, *done.state.values())
+        row = (event.n, *numbers, done.skipped, done.train_s, done.loss, done.gradient_norm, done.ids, *done.lr,
+               *done.state.values())  # fmt: skip
         self.take(tuple(done.state), len(done.lr), row)
 
     def blocks(self) -> tuple[Block, ...]:
@@ -229,11 +231,12 @@ class Collector:
         n, *columns = zip(*self._rows, strict=True)
         numbers = np.stack([np.array(list(map(int, column))) for column in columns[:6]], axis=1)
         skipped = np.array([value in (True, b"true") for value in columns[6]])
-        packed = [_packed(column) for column in columns[7:]]
+        train_s = np.array(list(map(float, columns[7])))
+        packed = [_packed(column) for column in columns[8:]]
         parts, rates = self._kind
         loss, norm, ids, *others = packed
         self._blocks.append(
-            Block(self._file, parts, np.array(n), numbers, skipped, loss, norm, ids, tuple(others[:rates]),
+            Block(self._file, parts, np.array(n), numbers, skipped, train_s, loss, norm, ids, tuple(others[:rates]),
                   tuple(others[rates:]))
         )  # fmt: skip
         self._rows = []
