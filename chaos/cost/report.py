@@ -75,13 +75,14 @@ def _redo(rows: Sequence[Row]) -> Records:
 def _recovery(rows: Sequence[Row]) -> Records:
     names = (*PARTS, "unexplained")
     titles = tuple(_PART_NAMES.get(name, name) for name in names)
-    columns = ("every", "recoveries", *titles, "kill to first step", "worst")
+    columns = ("every", "recoveries", *titles, "that is %", "kill to first step", "worst")
     body = []
     for row in rows:
         found = {each.name: each.seconds for each in row.parts}
         whole = row.whole_s
         body.append((
             str(row.every), _n(whole.mean if whole else None), *(_number(found.get(name), 1, 3) for name in names),
+            _number(row.unexplained, 100, 1),
             _interval(whole.mean if whole else None, 1, 3), _UNKNOWN if whole is None else f"{whole.worst:.3f}",
         ))  # fmt: skip
     return Records("Recovery, seconds by part", columns, body, numbers=columns)
@@ -159,14 +160,19 @@ def _ms(found: Estimate | None) -> str:
 
 
 def _number(found: Estimate | None, scale: float, digits: int) -> str:
-    return _UNKNOWN if found is None else f"{found.value * scale:.{digits}f}"
+    return _UNKNOWN if found is None else _fixed(found.value * scale, digits)
+
+
+def _fixed(value: float, digits: int) -> str:
+    """Without a sign before zeros."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def _interval(found: Estimate | None, scale: float, digits: int) -> str:
     """`1.23 [1.10, 1.41]`."""
     if found is None:
         return _UNKNOWN
-    value, low, high = (f"{each * scale:.{digits}f}" for each in (found.value, found.low, found.high))
+    value, low, high = (_fixed(each * scale, digits) for each in (found.value, found.low, found.high))
     return f"{value} [{low}, {high}]"
 
 

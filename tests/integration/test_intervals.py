@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
+
+import pytest
 
 from chaos.cost.command import intervals_in
 from chaos.cost.files import JOURNAL, read_result
@@ -53,3 +55,10 @@ def test_gated_kills_cost_what_was_said_and_an_interrupted_study_goes_on(place: 
     assert result.recommendation is not None
     assert result.recommendation.every.value >= 1
     assert not (folder / "every2-kills-0" / "store").exists()
+
+    no_more = Watch(run=lambda name, kills: pytest.fail(name))
+    again = intervals_in(place, experiment, folder, replace(ASKED, mtbf_s=60.0), no_more)
+    before, after = result.rows[0].goodput, again.rows[0].goodput
+    assert before is not None
+    assert after is not None
+    assert after.value < before.value  # computed anew, without a run
