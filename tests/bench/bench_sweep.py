@@ -2,7 +2,8 @@
 
 python tests/bench/bench_sweep.py [--trials 60] [--jobs 1]: one line of JSON. Kills of ranks and of the committer,
 receipts, recovery and audit included; Ray's start, the two recording runs and the first trial of each job are not.
-`cpu_s`: processor time of the whole machine in the trials, each; on two processors no sweep is faster than half of it.
+`cpu_s`: processor time of this program and all its processes, each trial; on two processors no sweep is faster than
+half of it. `busy`: that of the whole machine, as a part of what there is; beside other work the rates say little.
 
 python tests/bench/bench_sweep.py --same --trials 150: one trial, again and again, whether trials grow slower. Two lines
 of JSON, of the first and of the last third: seconds a trial, processor seconds a trial by what used them, and what has
@@ -19,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -54,22 +56,22 @@ def main() -> None:
 
 def pace(folder: Path, trials: int, jobs: int) -> dict[str, object]:
     """Of trials that are not those of a supervisor of their own, which are two processes more."""
-    ended: list[tuple[float, float]] = []
+    ended: list[tuple[float, float, float]] = []
     durations: list[float] = []
 
     def result(what: Result) -> None:
-        ended.append((time.perf_counter(), _busy_s()))
+        ended.append((time.perf_counter(), _own_s(), _busy_s()))
         durations.append(what.duration_s)
 
     points = tuple(name for name, point in CATALOGUE.items() if Role.SUPERVISOR not in point.roles)
     choice = Choice(points, sample=trials, seed=1)
     swept = sweep(packaged_experiment("sweep.yaml"), folder, choice, 60.0, Watch(result=result), jobs)
-    seconds, busy_s = (ended[-1][i] - ended[jobs - 1][i] for i in (0, 1))  # by then every job is at work, and warm
+    seconds, own_s, busy_s = (ended[-1][i] - ended[jobs - 1][i] for i in range(3))  # every job is warm by then
     count, processors = len(ended) - jobs, os.cpu_count() or 1
     return {
         "bench": "sweep", "verdict": swept.summary.verdict, "jobs": jobs, "trials": count,
         "trials_per_s": round(count / seconds, 2), "median_s": round(statistics.median(durations[jobs:]), 2),
-        "cpu_s": round(busy_s / count, 2), "processors": processors, "floor_s": round(busy_s / count / processors, 2),
+        "cpu_s": round(own_s / count, 2), "processors": processors, "floor_s": round(own_s / count / processors, 2),
         "busy": round(busy_s / seconds / processors, 2), "with_start_s": round(swept.pace.seconds, 1),
     }  # fmt: skip
 
@@ -129,7 +131,17 @@ def _moment(seconds: float) -> Moment:
     return found
 
 
+def _own_s() -> float:
+    """Of this process and all that descend from it, those included that have ended and were waited for."""
+    total = 0.0
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
 def _busy_s() -> float:
+    """Of the whole machine."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + times.irq + times.softirq)
 
