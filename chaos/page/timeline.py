@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -107,8 +108,9 @@ def greatest_before(evidence: Evidence) -> dict[int, int]:
 def _steps_and_restores(evidence: Evidence) -> Iterator[Event[StepDone] | Event[Restored]]:
     """File by file, each in its own order."""
     for file in evidence.history.files.values():
-        for event in file.events:
-            if isinstance(event.what, StepDone | Restored) and event.attempt is not None:
+        restores = (event for event in file.events if isinstance(event.what, Restored))
+        for event in heapq.merge(restores, file.steps, key=lambda each: each.n):  # steps are kept apart, in columns
+            if event.attempt is not None:
                 yield event
 
 
