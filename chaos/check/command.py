@@ -179,7 +179,8 @@ class _Check:
     def _ended(self, result: Result) -> None:
         if result.afresh:
             which = "it and all after it" if self._limits.jobs == 1 else "it and those after it in its job"
-            self._note(f"{result.trial} failed in processes that had served other trials: {which} ran in fresh ones")
+            self._note(f"{result.trial} failed in processes that had served other trials ({result.afresh}); {which} "
+                       "ran in fresh ones")
         self._pace.add(kind_of(result.role == Role.SUPERVISOR), result.duration_s)
         self._journal.add(result)
         self._watch.result(result)

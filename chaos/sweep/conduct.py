@@ -151,7 +151,7 @@ def judged(trial: Trial, end: End, duration_s: float) -> Result:
 
 def second_opinion(first: Result, again: Result) -> Result:
     """Of a trial that was done again in fresh processes. What was invalid once is not made good by not coming again."""
-    again = replace(again, afresh=True)
+    again = replace(again, afresh=f"{first.ending.value}: {first.why}")
     if not again.good or first.ending is not Ending.INVALID:
         return again
     return replace(again, ending=Ending.UNKNOWN, why="valid in fresh processes, and before that, in processes that had "

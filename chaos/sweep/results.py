@@ -42,7 +42,7 @@ class Result:
     """One trial. struck: faults with a receipt and a death that matches. why: empty if it is as it has to be.
 
     predicted: whether every recovery was as predicted; None if nothing was predicted or no verdict was reached.
-    afresh: this is of fresh processes, after it had failed in processes that had served other trials.
+    afresh: if this is of fresh processes, what was wrong before in processes that had served other trials.
     """
 
     trial: str
@@ -57,7 +57,7 @@ class Result:
     duration_s: float
     why: str = ""
     reproduce: str = ""
-    afresh: bool = False
+    afresh: str = ""
 
     @property
     def good(self) -> bool:

@@ -79,7 +79,7 @@ def test_invalid_beats_unknown_beats_valid(results: dict[str, Result], verdict: 
 def test_what_was_invalid_once_is_not_made_good_by_not_coming_again() -> None:
     good = done(ONCE[0])
     invalid = replace(good, ending=Ending.INVALID, why="w")
-    assert second_opinion(invalid, invalid) == replace(invalid, afresh=True)
+    assert second_opinion(invalid, invalid) == replace(invalid, afresh="invalid: w")
     assert second_opinion(replace(good, struck=0), good).good  # it did not strike, and then it did
     doubtful = second_opinion(invalid, good)
     assert (doubtful.ending, doubtful.good) == (Ending.UNKNOWN, False)
