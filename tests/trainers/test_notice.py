@@ -37,14 +37,15 @@ def test_the_thread_that_trains_knows_at_once_and_ends_by_the_signal(send: str) 
         notice = notice_of_this_process()
         notice.heeded = True
         def train():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [15])
             print(notice.arrived(), flush=True)
             {send}
             print(notice.arrived(), notice.arrived(), flush=True)
             notice.leave()
             print("still there", flush=True)
         thread = threading.Thread(target=train)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [15])
         thread.start()
-        signal.pthread_sigmask(signal.SIG_BLOCK, [15]) if "getpid" in {send!r} else None
     """)
     assert (status, out) == (-signal.SIGTERM, "False\nTrue True\n")
 
