@@ -91,7 +91,8 @@ def config() -> Spec:
              "titleFontWeight": "normal"}  # fmt: skip
     return {
         "font": FONT, "background": None, "view": {"stroke": None},
-        "axis": {**label, "gridColor": c("rule"), "domainColor": c("edge"), "tickColor": c("edge"), "titlePadding": 8},
+        "axis": {**label, "gridColor": c("rule"), "domainColor": c("edge"), "tickColor": c("edge"), "titlePadding": 8,
+                 "labelOverlap": "greedy", "labelSeparation": 5},
         "legend": {**label, "labelColor": c("ink"), "symbolSize": 160, "symbolStrokeWidth": 1, "orient": "top"},
         "text": {"fill": c("ink")}, "aria": False,
     }  # fmt: skip

@@ -101,7 +101,7 @@ function shares(row) {
 
 class Timeline {
   static MOST = 900; // pieces in view
-  static TICKS = 1200;
+  static TICK = 5; // pixels that a microbatch needs to be drawn
   static DENSE = 40; // kills in view, from which on their marks are small
 
   constructor(id, view, data) {
@@ -230,7 +230,7 @@ class Timeline {
     const rows = this.ticks.flatMap((ticks, number) => {
       const from = firstEndingAfter(ticks, a);
       const until = firstEndingAfter(ticks, b);
-      if (until - from > Timeline.TICKS / this.ticks.length) return [];
+      if ((until - from) * Timeline.TICK > this.view.width()) return [];
       return Array.from(ticks.subarray(from, until), (t) => ({ t, y: this.data.lanes[number].y, h: this.data.h.steps }));
     });
     return rows;
