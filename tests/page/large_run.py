@@ -129,9 +129,9 @@ class LargeRun(Simulation):
             }]  # fmt: skip
 
 
-def large(folder: Path) -> RunPage:
-    """20,000 steps and 200 kills, as the page has them but for the invariants, whose judging takes longest."""
-    run = LargeRun(folder, steps=20_000, kills=200, save_every=100)
+def large(folder: Path, steps: int = 20_000, kills: int = 200) -> RunPage:
+    """As the page has it but for the invariants, whose judging takes longest."""
+    run = LargeRun(folder, steps=steps, kills=kills, save_every=100)
     evidence = read_evidence(run.folder)
     verdict = Verdict(
         Judgement.VALID, (), (), (), recoveries(evidence), (), "run-1", 7, "sha256:c", "1", "killpoint run"
