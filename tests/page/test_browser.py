@@ -32,10 +32,13 @@ def window(browser: Browser) -> tuple[float, float]:
 
 
 def centre(browser: Browser, selector: str) -> tuple[int, int]:
-    """Of the first such element, in the window."""
+    """Of the first such element that the pointer can meet there: some are cut off or lie below others."""
+    browser.run("return new Promise(go => requestAnimationFrame(() => requestAnimationFrame(go)))")
     x, y = browser.run(
-        "const e = document.querySelector(arguments[0]); e.scrollIntoView({block: 'center', behavior: 'instant'});"
-        "const b = e.getBoundingClientRect(); return [b.left + b.width / 2, b.top + b.height / 2]", selector,
+        "const all = [...document.querySelectorAll(arguments[0])];"
+        "all[0].scrollIntoView({block: 'center', behavior: 'instant'});"
+        "const at = e => { const b = e.getBoundingClientRect(); return [b.left + b.width / 2, b.top + b.height / 2] };"
+        "return at(all.find(e => document.elementFromPoint(...at(e).map(Math.round)) === e) ?? all[0])", selector,
     )  # fmt: skip
     return round(x), round(y)
 
