@@ -1,4 +1,4 @@
-"""The command line: `killpoint run | audit | diff | export | points | sweep | soak | gallery | check | lab | version`.
+"""The command line: `killpoint run | audit | diff | export | points | sweep | soak | check | intervals | …`.
 
 Exit status 0 valid, 1 invalid, 2 could not judge; more in each `--help`. Results go to standard output, all else to
 standard error.
@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chaos.check.cli import command as check_command
+from chaos.cost.cli import command as intervals_command
 from chaos.gallery.cli import command as gallery_command
 from chaos.labs.cli import app as labs
+from chaos.page.cli import command as report_command
 from chaos.shell import EXIT_UNJUDGED, JsonOption, QuietOption
 from chaos.shell import complain as _complain
 from chaos.shell import errors_reported as _errors_reported
@@ -49,7 +51,14 @@ app.command("points", epilog="Example: killpoint points --record experiment.yaml
 app.command("sweep", epilog=f"Example: killpoint sweep --sample 50. {_STATUSES}")(sweep_command)
 app.command("soak", epilog=f"Example: killpoint soak --kills 100. {_STATUSES}")(soak_command)
 app.command("check", epilog=f"Example: killpoint check experiment.yaml --budget 60s. {_STATUSES}")(check_command)
+app.command(
+    "intervals", epilog="Example: killpoint intervals --every 1,5,20 --kills 10. Exit status: 0 every run valid and "
+    "every prediction met, 1 not so, 2 could not judge.",
+)(intervals_command)  # fmt: skip
 app.command("gallery", epilog="Example: killpoint gallery --only 4 --only 20.")(gallery_command)
+app.command("report", epilog="Example: killpoint report runs/a --plots plots. Exit status: 0 written, 2 could not.")(
+    report_command
+)
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(metavar="[EXPERIMENT]", help="experiment file; without it the default one")
 ]

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from chaos import workersetup
-from chaos.errors import DeviceMissing, RayUnreachable
+from chaos.errors import DeviceMissing, RayUnreachable, SweepError
 from chaos.interrupts import Interrupts
 
 _SHUTDOWN_S = 5.0
@@ -79,6 +79,16 @@ def ray_cluster(
             _disconnect(others)
             if session is not None:
                 shutil.rmtree(session, ignore_errors=True)  # logs and sockets, some megabytes a run
+
+
+def require_cpus(count: int, what: str) -> None:
+    """Raises SweepError if the Ray that this process is connected to has fewer."""
+    import ray
+
+    there = ray.cluster_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
+    if there < count:
+        raise SweepError(f"{what} need {count} CPUs of Ray, and the one that is there has {there:g}: ask for fewer, or "
+                         "start it with more (`ray start --num-cpus`: it only counts them)")
 
 
 def ray_address() -> str:

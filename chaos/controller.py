@@ -18,7 +18,8 @@ from chaos.faults import Fault, FaultKind
 from chaos.gates import release_gate, wait_held
 from chaos.points import Role
 from chaos.receipts import read_receipt, receipt_for, write_receipt
-from chaos.striker import SIGNALS, release_struck_gates
+from chaos.striker import release_struck_gates
+from chaos.strikes import SIGNALS
 from storage.errors import StorageError
 from storage.history import Head, read_history
 from storage.process import ProcessId, current_process, is_alive, start_ticks
@@ -155,6 +156,9 @@ class Controller:
             head = _head_of(self._folder, target)
             if write_receipt(self._folder, receipt_for(fault, self._run, rank, target, head)):
                 signal.pidfd_send_signal(descriptor, SIGNALS[fault.kind])
+                if fault.grace_s is not None:  # it lives on, and its saves have to
+                    release_gate(self._folder, fault.id)
+                    _end_after(fault.grace_s, os.dup(descriptor))
         except (GateError, ProcessLookupError) as error:
             self._log(f"fault {fault.id} did not strike: {error}")
         finally:
@@ -172,6 +176,22 @@ class Controller:
                 continue
             if fault.kind is not FaultKind.SIGKILL or gone or not is_alive(receipt.target):
                 release_gate(self._folder, fault.id)
+
+
+def _end_after(grace_s: float, descriptor: int) -> None:
+    """SIGKILL to what the pidfd names, if it is still there when its grace is over."""
+
+    def end() -> None:
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # gone in time
+        finally:
+            os.close(descriptor)
+
+    timer = threading.Timer(grace_s, end)
+    timer.daemon = True
+    timer.start()
 
 
 def _head_of(folder: Path, target: ProcessId) -> Head | None:

@@ -40,11 +40,14 @@ class Damage:
 
 @dataclass(frozen=True)
 class Wound:
-    """The damage as it will be. path: below the run's folder. data: what the file will hold; None: it is removed."""
+    """The damage as it will be. path: below the run's folder. data: what the file will hold; None: it is removed.
+
+    before: None of a file that is not there.
+    """
 
     path: str
     offset: int
-    before: str
+    before: str | None
     after: str | None
     data: bytes | None
 

@@ -18,9 +18,11 @@ ChaosError
 ├── GalleryError             there is no gallery of planted bugs where one was looked for, or it is not well formed
 ├── LabError                 a lab could not be completed
 │   └── CheckpointRefused    a lab's checkpoint is damaged, inconsistent, or belongs to something else
+├── ReportError              what a page is to show cannot be read, or the page cannot be as small as it must
 ├── CheckError               an option of a check that makes no sense
 ├── SweepError               a sweep or a check cannot be drawn up, or its folder holds another one
 │   └── RecordingFailed      a run that is to show what there is to kill did not end valid
+├── IntervalsError           intervals cannot be measured, or the folder or file is of something else
 └── RunInterrupted           Ctrl-C, SIGTERM or SIGHUP
 
 `chaos.faults.InjectedFault` is no error of this package: it is the fault.
@@ -118,6 +120,10 @@ class LabError(ChaosError):
     """A lab could not be completed, so nothing was compared."""
 
 
+class ReportError(ChaosError):
+    """What a page is to show cannot be read, or the page cannot be made as small as it must be."""
+
+
 class CheckError(ChaosError):
     """An option of a check that makes no sense. Nothing was started."""
 
@@ -132,6 +138,10 @@ class RecordingFailed(SweepError):
     def __init__(self, verdict: str, why: str, message: str) -> None:
         super().__init__(message)
         self.verdict, self.why = verdict, why
+
+
+class IntervalsError(ChaosError):
+    """Intervals cannot be measured as asked, or the folder or file given for them holds something else."""
 
 
 class GalleryError(ChaosError):

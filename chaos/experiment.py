@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from chaos.damage import Damage, DamageHow
 from chaos.errors import ExperimentError, Problem, UnknownPoint
-from chaos.faults import Fault, FaultKind, Gate
+from chaos.faults import DEFAULT_GRACE_S, Fault, FaultKind, Gate, Outage, Slow
 from chaos.marked_yaml import Loc, Marked, dotted, parse
 from chaos.points import Role
 from chaos.rules import findings
@@ -28,7 +28,9 @@ from chaos.schema import (
     ExperimentSettings,
     FaultSettings,
     GateSettings,
+    OutageSettings,
     RunSettings,
+    SlowSettings,
 )
 from storage.sealed import canonical
 
@@ -164,7 +166,12 @@ def _fault(name: str, fault: FaultSettings, seed: int) -> Fault:
     kind, role, damage = FaultKind(fault.kind), Role(at.role), None
     if fault.damage is not None:
         damage = Damage(fault.damage.file, fault.damage.rank, DamageHow(fault.damage.how))
-    return Fault(name, kind, at.attempt, role, at.rank, at.point, hit, after_s, gate, damage)
+    grace_s = fault.grace_s or DEFAULT_GRACE_S if kind is FaultKind.SIGTERM else None
+    slow = None if fault.slow is None else Slow(fault.slow.delay_s, fault.slow.passages)
+    outage = None if fault.outage is None else Outage(fault.outage.operations, fault.outage.for_s)
+    return Fault(
+        name, kind, at.attempt, role, at.rank, at.point, hit, after_s, gate, damage, grace_s, slow, outage
+    )
 
 
 def _uniform(seed: int, name: str) -> float:
@@ -207,6 +214,7 @@ def _model_at(loc: Loc) -> type[BaseModel]:
     if loc[:1] != ("faults",):
         return ExperimentSettings
     below: dict[Loc, type[BaseModel]] = {
-        ("at",): AtSettings, ("gate",): GateSettings, ("damage",): DamageSettings,
+        ("at",): AtSettings, ("gate",): GateSettings, ("damage",): DamageSettings, ("slow",): SlowSettings,
+        ("outage",): OutageSettings,
     }  # fmt: skip
     return below.get(loc[2:3], FaultSettings)

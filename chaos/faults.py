@@ -6,7 +6,7 @@ Pure. The JSON form is that of the `run` event in the history, which the auditor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -14,14 +14,39 @@ from chaos.damage import Damage, DamageHow
 from chaos.points import Role
 from trainers.points import PointRaised
 
+DEFAULT_GRACE_S = 30.0  # Kubernetes' terminationGracePeriodSeconds
+
 
 class FaultKind(StrEnum):
-    """What a fault does to its process; or, damage, to the store."""
+    """What a fault does to its process; damage, stray: to the store; outage: between the two."""
 
     SIGKILL = "sigkill"
     EXCEPTION = "exception"
     HANG = "hang"
+    SIGTERM = "sigterm"
+    SLOW = "slow"
     DAMAGE = "damage"
+    STRAY = "stray"
+    OUTAGE = "outage"
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """The passage that is named and those after it, `passages` in all, take `delay_s` longer each."""
+
+    delay_s: float
+    passages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """For the struck process every use of the store fails: the next `operations` of them, or all for `for_s` seconds.
+
+    Exactly one is set.
+    """
+
+    operations: int | None = None
+    for_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +97,9 @@ class Fault:
     after_s: float | None = None
     gate: Gate | None = None
     damage: Damage | None = None
+    grace_s: float | None = None  # of a sigterm: from the signal to the SIGKILL
+    slow: Slow | None = None
+    outage: Outage | None = None
 
     @property
     def passage(self) -> Passage | None:
@@ -92,7 +120,16 @@ class Fault:
             "hit": self.hit,
             "after_s": self.after_s,
             "gate": None if self.gate is None else self.gate.to_json(),
-            **({} if self.damage is None else {"damage": self.damage.to_json()}),
+            **self.settings(),
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """What only this kind of fault has, as JSON; receipts repeat it."""
+        found: dict[str, Any] = {} if self.damage is None else {"damage": self.damage.to_json()}
+        if self.grace_s is not None:
+            found["grace_s"] = self.grace_s
+        return found | {
+            name: asdict(value) for name, value in (("slow", self.slow), ("outage", self.outage)) if value is not None
         }
 
     @classmethod
@@ -110,6 +147,9 @@ class Fault:
             value["after_s"],
             None if gate is None else Gate.from_json(gate),
             None if damage is None else Damage(damage["file"], damage["rank"], DamageHow(damage["how"])),
+            value.get("grace_s"),
+            Slow(**value["slow"]) if "slow" in value else None,
+            Outage(**value["outage"]) if "outage" in value else None,
         )
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from chaos.cluster import owns_ray, ray_cluster, stdout_on_stderr
+from chaos.cluster import owns_ray, ray_address, ray_cluster, stdout_on_stderr
 from chaos.controller import Controller
 from chaos.errors import ChaosError
 from chaos.experiment import Experiment
@@ -22,6 +22,7 @@ from chaos.interrupts import Interrupts
 from chaos.launcher import py_executable
 from chaos.resuming import out_of_reach
 from chaos.runfolder import HISTORY, heads
+from chaos.schema import RunSettings
 from chaos.striker import Striker
 from storage.errors import Fenced, StorageError
 from storage.history import History
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
 Notify: TypeAlias = Callable[[Event], None]
 _HELPERS = 2  # CPUs beside ranks and standbys: Ray Data's tasks
+
+
+def cpus_of(run: RunSettings) -> int:
+    """CPUs that a life takes of Ray: its workers', and some for Ray Data's tasks."""
+    return run.ranks + run.standbys + _HELPERS
 
 
 class Place:
@@ -65,12 +71,17 @@ class Place:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Where its fork server is, for commands that join its Ray; empty before anything was started."""
-        return dict(self._environment or {})
+        """Where its Ray and its fork server are, for processes that join them. Only once something was started."""
+        assert self._environment is not None, "nothing was started here yet"
+        return {**self._environment, "RAY_ADDRESS": ray_address()}
 
     def start_afresh(self) -> None:
-        """From now on every life has processes of its own. Those that are kept are ended."""
+        """From now on every life has processes of its own."""
         self.reuse = False
+        self.release()
+
+    def release(self) -> None:
+        """Ends the processes that are kept."""
         for pool in self._pools.values():
             pool.close()
 
@@ -157,7 +168,7 @@ class Life:
 
     def _supervise(self, history: History, stack: ExitStack) -> None:
         spec, faults = self._spec, self._experiment.faults
-        cpus, fork_workers = spec.ranks + spec.standbys + _HELPERS, self._experiment.run.fork_workers
+        cpus, fork_workers = cpus_of(self._experiment.run), self._experiment.run.fork_workers
         pool = stack.enter_context(self._place.pool(cpus, fork_workers, self._reuse))
         from trainers.supervisor import Supervisor  # imports torch
 

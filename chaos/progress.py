@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
+from chaos.bar import Bar, now_column
 from chaos.faults import Fault
 from chaos.receipts import read_receipts
 from chaos.report import signal_name, who
@@ -43,38 +43,22 @@ def status(quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda text: line.update(text)
 
 
-class LiveProgress:
+class LiveProgress(Bar):
     """A bar on a terminal, single lines elsewhere. `notify` may be called from any thread."""
 
     def __init__(
         self, steps: int, folder: Path, faults: tuple[Fault, ...], console: Console | None = None
     ) -> None:
-        self._console = console or Console(stderr=True, highlight=False, markup=False)
+        super().__init__(
+            TextColumn("{task.fields[attempt]}", markup=False), BarColumn(), now_column(), TimeElapsedColumn(),
+            total=steps, console=console, now="", attempt="starting",
+        )  # fmt: skip
         self._steps, self._folder = steps, folder
         self._faults = {fault.id: fault for fault in faults}
         self._attempt = 0
         self._shown = 0
         self._names: dict[tuple[int, int], str] = {}
         self._lock = threading.Lock()
-        self._bar = Progress(
-            TextColumn("{task.fields[attempt]}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[state]}", markup=False),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
-        self._task = self._bar.add_task("", total=steps, attempt="starting", state="")
-
-    def __enter__(self) -> LiveProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def notify(self, event: Event | TwinEvent) -> None:
         """Shows the event. Of the twin: its steps only, for nothing else happens to it."""
@@ -91,15 +75,15 @@ class LiveProgress:
             self._step(event, "twin")
         elif isinstance(event, AttemptStarted):
             self._shown = 0
-            self._bar.update(self._task, attempt="twin", completed=0)
+            self._update(attempt="twin", completed=0)
         elif isinstance(event, Log):
             self._print(event.text)
 
     def _step(self, event: StepDone, who: str = "") -> None:
         state = f"step {event.step}/{self._steps}  loss {event.loss:.4f}"
-        self._bar.update(self._task, completed=event.step, state=state)
+        self._update(completed=event.step, now=state)
         every = max(1, self._steps // _LINES_PER_RUN)
-        if self._bar.disable and event.step % every == 0 and event.step != self._shown:
+        if not self.live and event.step % every == 0 and event.step != self._shown:
             self._shown = event.step
             self._print(f"{who or f'attempt {event.attempt}'}  {state}")
 
@@ -107,7 +91,7 @@ class LiveProgress:
         match event:
             case AttemptStarted(attempt):
                 self._attempt, self._shown = attempt, 0
-                self._bar.update(self._task, attempt=f"attempt {attempt}")
+                self._update(attempt=f"attempt {attempt}")
             case DeathDetected():
                 self._print(self._death(event))
             case DeathObserved() if event.signal is not None:
@@ -118,7 +102,7 @@ class LiveProgress:
                     self._print(f"  rejected {other}: {reason}")
                 self._print(f"  attempt {attempt} goes on from {name or 'the start'} (step {step})")
             case Published(_, name, _):
-                self._bar.update(self._task, attempt=f"attempt {self._attempt}, saved {name}")
+                self._update(attempt=f"attempt {self._attempt}, saved {name}")
             case Finished(step):
                 self._print(f"step {step} reached")
             case NonFiniteFound(attempt):
@@ -145,6 +129,3 @@ class LiveProgress:
             if (receipt.target.pid, receipt.target.start_ticks) == (pid, ticks):
                 return self._faults.get(receipt.fault)
         return None
-
-    def _print(self, text: str) -> None:
-        self._bar.console.print(text, soft_wrap=self._bar.disable)  # a line of a log stays one line

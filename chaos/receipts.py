@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ class Receipt:
     history: Head | None
     passages: Mapping[str, int] | None = None
     wound: Wound | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the fault: what only its kind has
 
 
 def receipt_for(
@@ -74,6 +75,7 @@ def receipt_for(
         history,
         passages,
         wound,
+        {name: value for name, value in fault.settings().items() if name != "damage"},
     )
 
 
@@ -138,7 +140,7 @@ def _body(receipt: Receipt) -> dict[str, Any]:
         body["passages"] = dict(receipt.passages)
     if receipt.wound is not None:
         body |= {name: getattr(receipt.wound, name) for name in ("path", "offset", "before", "after")}
-    return body
+    return body | dict(receipt.settings)
 
 
 def _read(path: Path) -> Receipt:
@@ -166,6 +168,7 @@ def _parse(body: Mapping[str, Any]) -> Receipt:
         None if head is None else Head(**head),
         body.get("passages"),
         Wound(body["path"], body["offset"], body["before"], body["after"], None) if "path" in body else None,
+        {name: body[name] for name in ("grace_s", "slow", "outage") if name in body},
     )
 
 

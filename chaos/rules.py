@@ -15,6 +15,16 @@ from chaos.points import CATALOGUE, Pace, Role, is_user_point, nearest
 from chaos.schema import AtSettings, ExperimentSettings, FaultSettings, GateSettings, RunSettings
 
 BUILT_IN_WORKLOADS = ("bytelm", "linreg", "tiny")
+_FIELDS = {"damage": "damage", "grace_s": "sigterm", "slow": "slow", "outage": "outage"}  # field → the kind that has it
+_NEEDED = {
+    "damage": "which file, and how; {} damages a bit of rank 0's shard",
+    "slow": "how much, and how often, such as {delay_s: 0.2, passages: 10}",
+    "outage": "for how long, such as {operations: 5} or {for_s: 2}",
+}
+_DONE_TO_STORE = {"damage": "damaged", "stray": "given another run's files"}
+_OF_RANKS = {"sigterm": "the notice is for a rank, which can save", "slow": "a straggler is a rank"}
+_HARMLESS = {"damage": "a damage", "stray": "a stray file", "slow": "a delay", "outage": "an outage"}
+_NOT_FROM_OUTSIDE = {"exception": "an exception", "slow": "a delay", "outage": "an outage"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +89,50 @@ def _fault(fault: FaultSettings, run: RunSettings, loc: Loc) -> Iterator[Finding
     yield from _moment(fault, (*loc, "at"))
     if at.point is not None:
         yield from _passage(at.role, at.point, at.hit or 1, run, (*loc, "at"))
-    yield from _damage(fault, run, loc)
+    yield from _of_kind(fault, run, loc)
     if fault.gate is not None:
         yield from _gate(fault.gate, at, run, (*loc, "gate"))
 
 
-def _damage(fault: FaultSettings, run: RunSettings, loc: Loc) -> Iterator[Finding]:
-    if fault.kind != "damage":
-        if fault.damage is not None:
-            yield Finding((*loc, "damage"), f"belongs to kind damage, not to {fault.kind}")
-        return
-    if fault.damage is None:
-        yield Finding((*loc, "damage"), "is missing: which file, and how; {} damages a bit of rank 0's shard")
-    elif fault.damage.rank >= run.ranks:
-        yield Finding((*loc, "damage", "rank"), f"{fault.damage.rank}: ranks are 0 to {run.ranks - 1}")
-    if fault.at.role != "supervisor" or fault.at.point is None:
-        what = "the store is damaged at a point of role supervisor, such as recover.fence.before, while nothing trains"
+def _of_kind(fault: FaultSettings, run: RunSettings, loc: Loc) -> Iterator[Finding]:
+    """What one kind of fault has or needs that others do not."""
+    for field, kind in _FIELDS.items():
+        if getattr(fault, field) is not None and fault.kind != kind:
+            yield Finding((*loc, field), f"belongs to kind {kind}, not to {fault.kind}")
+    for field, kind in _FIELDS.items():
+        if fault.kind == kind and getattr(fault, field) is None and field in _NEEDED:
+            yield Finding((*loc, field), f"is missing: {_NEEDED[field]}")
+    if fault.kind in ("damage", "stray") and (fault.at.role != "supervisor" or fault.at.point is None):
+        what = (
+            f"the store is {_DONE_TO_STORE[fault.kind]} at a point of role supervisor, such as recover.fence.before, "
+            "while nothing trains"
+        )
         yield Finding((*loc, "at", "role"), what)
-    if fault.gate is not None:
-        yield Finding((*loc, "gate"), "is let go by a death: a damage kills nothing")
+    if fault.kind in ("sigterm", "slow") and fault.at.role != "rank":
+        what = f"{fault.at.role}: {_OF_RANKS[fault.kind]}"
+        yield Finding((*loc, "at", "role"), what)
+    if fault.kind == "outage" and fault.at.role not in ("rank", "committer", "supervisor"):
+        what = f"{fault.at.role}: uses no store; ranks, the committer and the supervisor do"
+        yield Finding((*loc, "at", "role"), what)
+    if fault.gate is not None and fault.kind in _HARMLESS:
+        yield Finding((*loc, "gate"), f"is let go by a death: {_HARMLESS[fault.kind]} kills nothing")
+    yield from _sizes(fault, run, loc)
+
+
+def _sizes(fault: FaultSettings, run: RunSettings, loc: Loc) -> Iterator[Finding]:
+    if fault.damage is not None and fault.damage.rank >= run.ranks:
+        yield Finding((*loc, "damage", "rank"), f"{fault.damage.rank}: ranks are 0 to {run.ranks - 1}")
+    if fault.slow is not None and fault.slow.delay_s >= run.hang_deadline_s:
+        what = f"{fault.slow.delay_s:g}: would be taken for a hang; stay below hang_deadline_s, {run.hang_deadline_s:g}"
+        yield Finding((*loc, "slow", "delay_s"), what)
+    point, most = CATALOGUE.get(fault.at.point or ""), None
+    if fault.slow is not None and point is not None and (most := _most_hits(point.pace, run)) is not None:
+        last = (fault.at.hit or 1) + fault.slow.passages - 1
+        if (fault.at.hit or 1) <= most < last:
+            what = f"{fault.slow.passages}: the last would be hit {last}; {point.name} is passed at most {most} times"
+            yield Finding((*loc, "slow", "passages"), f"{what} in an attempt here")
+    if fault.outage is not None and (fault.outage.operations is None) == (fault.outage.for_s is None):
+        yield Finding((*loc, "outage"), "needs exactly one of operations and for_s")
 
 
 def _rank(role: str, rank: int | None, run: RunSettings, loc: Loc) -> Iterator[Finding]:
@@ -122,8 +157,9 @@ def _moment(fault: FaultSettings, loc: Loc) -> Iterator[Finding]:
     if given != ["point"]:
         if at.hit is not None:
             yield Finding((*loc, "hit"), f"counts passages of a point; {given[0]} has none")
-        if fault.kind == "exception":
-            yield Finding((*loc, given[0]), "an exception needs a point: it cannot be raised from outside")
+        if fault.kind in _NOT_FROM_OUTSIDE:
+            what = f"{_NOT_FROM_OUTSIDE[fault.kind]} needs a point: it cannot be done from outside"
+            yield Finding((*loc, given[0]), what)
         if at.role == "data":
             yield Finding((*loc, "role"), "data: its tasks come and go; a fault there needs a point")
     if at.random_s is not None and at.random_s[0] >= at.random_s[1]:

@@ -81,13 +81,30 @@ class DamageSettings(_Model):
     how: Literal["flip", "cut", "remove"] = "flip"
 
 
+class SlowSettings(_Model):
+    """How much longer each of how many passages takes, from the one that is named on."""
+
+    delay_s: Seconds
+    passages: Count
+
+
+class OutageSettings(_Model):
+    """How long a process's store answers with errors: so many operations, or so many seconds."""
+
+    operations: Count | None = None
+    for_s: Seconds | None = None
+
+
 class FaultSettings(_Model):
     """One fault."""
 
-    kind: Literal["sigkill", "exception", "hang", "damage"] = "sigkill"
+    kind: Literal["sigkill", "exception", "hang", "sigterm", "slow", "damage", "stray", "outage"] = "sigkill"
     at: AtSettings
     gate: GateSettings | None = None
     damage: DamageSettings | None = None
+    grace_s: Seconds | None = None
+    slow: SlowSettings | None = None
+    outage: OutageSettings | None = None
 
 
 class ExperimentSettings(_Model):

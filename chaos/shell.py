@@ -7,6 +7,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +19,21 @@ EXIT_UNJUDGED = 2
 
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON and nothing else on standard output")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="show no progress")]
+
+PointOption = Annotated[
+    list[str] | None, typer.Option("--point", metavar="POINT", help="only kills at this point; repeatable")
+]
+JobsOption = Annotated[
+    int, typer.Option("--jobs", min=1, help="so many trials at a time, side by side on one Ray")
+]
+DeadlineOption = Annotated[
+    float, typer.Option("--deadline-s", min=1.0, help="a trial that takes longer is `unfinished`")
+]
+
+
+def new_folder(output: Path | None, kind: str) -> Path:
+    """Where a command puts what it makes, if nothing else was asked for: below `runs`, by the time and its kind."""
+    return (output or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{kind}").resolve()
 
 
 def print_json(value: object) -> None:

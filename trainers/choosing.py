@@ -14,7 +14,7 @@ from storage.errors import Damaged, Unavailable
 from storage.ledger import decode_segment
 from storage.log import Publish
 from storage.manifest import decode, manifest_path
-from storage.objects import LocalObjects
+from storage.objects import Objects
 from storage.shard import read_verified
 from trainers.errors import GaveUp
 from trainers.spec import Candidate
@@ -36,7 +36,7 @@ def retried(read: Callable[[], T], deadline_s: float) -> T:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
-def propose(objects: LocalObjects, publish: Publish) -> Candidate:
+def propose(objects: Objects, publish: Publish) -> Candidate:
     """The candidate with its manifest's bytes, if manifest and ledger segments verify. Raises Damaged, Unavailable."""
     path = manifest_path(publish.name)
     data = objects.read(path)

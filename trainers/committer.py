@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from storage.commit import commit_checkpoint
-from storage.errors import Fenced, StorageError
+from storage.errors import Fenced, StorageError, Unavailable
 from storage.history import History
 from storage.log import CommitLog, Parent
 from storage.manifest import FileRecord, Fingerprints, Manifest, RankRecord, checkpoint_name
 from storage.objects import LocalObjects
 from storage.retention import leftovers, retire, to_retire
+from storage.retrying import Retrying
 from trainers.errors import Interrupted
 from trainers.parts import REPLICATED, part_digests
 from trainers.points import KillPoints
@@ -56,7 +57,8 @@ class Committer:
         folder = Path(setup.folder)
         watched(folder / "history", setup.run)
         self._history = History.open(folder / "history", "committer", setup.run)
-        self._objects = LocalObjects(folder / "store")
+        store = points.store(LocalObjects(folder / "store"))
+        self._objects = Retrying(store, setup.unavailable_deadline_s, self._store_failed)
         self._log = CommitLog(self._objects, setup.run, points)
         self._attempt = -1
         self._parent: str | None = None
@@ -147,6 +149,9 @@ class Committer:
 
     def _note(self, event: str, attempt: int, **fields: object) -> None:
         self._history.record(event, attempt, **fields)
+
+    def _store_failed(self, error: Unavailable) -> None:
+        self._note("store_failed", self._attempt, where=error.where, what=error.what)
 
     def _manifest(self, key: _Moment, reports: Mapping[int, SaveReport]) -> Manifest:
         attempt, step, microbatch = key

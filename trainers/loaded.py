@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from storage.manifest import Manifest
-from storage.objects import LocalObjects
+from storage.objects import Objects
 from storage.shard import parse_shard, read_verified
 from trainers.parts import is_replicated
 from trainers.staging import as_tensor
@@ -25,7 +25,7 @@ class Loaded:
 
 
 def load(
-    objects: LocalObjects, manifest: Manifest, digest: str, rank: int, halfway: Callable[[], None] = lambda: None
+    objects: Objects, manifest: Manifest, digest: str, rank: int, halfway: Callable[[], None] = lambda: None
 ) -> Loaded:
     """Reads all shards. `halfway` is called when half of them have been read. Raises Damaged, Unavailable."""
     shards = [file for file in manifest.files if file.kind == "shard"]

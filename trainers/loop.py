@@ -19,7 +19,7 @@ from storage.digests import bulk_digest
 from storage.history import History
 from storage.ledger import LedgerRows
 from trainers.accumulation import Partial, SaveSchedule
-from trainers.errors import NonFinite, WorkloadError
+from trainers.errors import Interrupted, NonFinite, WorkloadError
 from trainers.events import NonFiniteFound, What
 from trainers.fingerprint import Views, step_fingerprint
 from trainers.pipeline import Pipeline
@@ -86,6 +86,8 @@ class RankRun:
     save_every_microbatches: int | None = None
     partial: Partial | None = None  # of the step that the restored checkpoint lies in
     views: Views = field(default_factory=Views)
+    noticed: Callable[[], bool] = lambda: False  # whether this process has to go: `notice.py`
+    microbatches_done: list[float] = field(default_factory=list)  # of the update under way, time.monotonic()
 
     @cached_property
     def schedule(self) -> SaveSchedule:
@@ -115,10 +117,12 @@ def train(run: RankRun) -> None:
     consumed = Consumed(first) if partial is None else Consumed(first, partial.microbatch, [], [partial.sample_ids])
     for step in range(first, run.steps):
         started, wait_before_s = time.monotonic(), run.pipeline.stats().wait_s
+        run.microbatches_done.clear()
         run.at("step.begin")
         loss_sum = accumulate(run, step, consumed, partial if step == first else None)
         run.at("reduce.before")
-        loss = run.reducer.reduce(loss_sum) / run.share.global_batch
+        total, leaving = run.reducer.reduce(loss_sum, run.noticed())
+        loss = total / run.share.global_batch
         run.at("reduce.after")
         scale = scale_of(run.workload)
         asked = time.perf_counter()
@@ -140,8 +144,12 @@ def train(run: RankRun) -> None:
         run.at("step.end")
         if step == first and run.attempt > 0:
             run.at("recover.first_step")
-        if run.schedule.due(run.progress.step):
+        if leaving:
+            run.history.record("noticed", run.attempt, rank=run.share.rank, step=run.progress.step, own=run.noticed())
+        if leaving or run.schedule.due(run.progress.step):
             run.saver.save(run.workload, run.progress, *consumed.take(run.progress.step))
+        if leaving and run.noticed():
+            leave_behind(run)
     run.saver.wait()
 
 
@@ -166,6 +174,7 @@ def accumulate(run: RankRun, step: int, consumed: Consumed, partial: Partial | N
         run.at("microbatch.forward")
         scaled = widened(losses).sum() / run.share.global_batch
         (scaler.scale(scaled) if scaler is not None else scaled).backward()  # type: ignore[no-untyped-call]
+        run.microbatches_done.append(time.monotonic())
         run.at("microbatch.backward")
         loss_sum += float(losses.detach().double().sum())
         done = microbatch + 1
@@ -173,6 +182,16 @@ def accumulate(run: RankRun, step: int, consumed: Consumed, partial: Partial | N
             so_far = Partial.now(run.workload, run.share, step, done, loss_sum, consumed.sample_ids)
             run.saver.save(run.workload, run.progress, *consumed.take(step, done), so_far)
     return loss_sum
+
+
+def leave_behind(run: RankRun) -> None:
+    """This process has to go, and goes once all it has trained is published. The others wait for it in the next step.
+
+    Raises Interrupted, and what the save raises.
+    """
+    run.saver.wait()
+    run.history.record("leaving", run.attempt, rank=run.share.rank, step=run.progress.step)
+    raise Interrupted(f"a SIGTERM gave notice; step {run.progress.step} is published")
 
 
 def to_device(batch: Microbatch, device: torch.device) -> Batch:
@@ -205,7 +224,7 @@ def record_step(run: RankRun, consumed: Consumed, result: StepResult, started: f
         lr=[rate.hex() for rate in result.rates], gradient_norm=result.gradient_norm.hex(),
         state=state, samples_seen=run.progress.samples_seen, ids=ids, skipped=result.skipped,
         fingerprint_s=round(fingerprint_s, 6), wait_s=round(wait_s, 6), train_s=round(total_s - wait_s, 6),
-        prepare_s=round(stats.prepare_s, 6),
+        prepare_s=round(stats.prepare_s, 6), microbatch_s=[round(at - started, 6) for at in run.microbatches_done],
         queue_depth=stats.depth, samples_per_s=round(stats.samples_per_s, 1),
     )
     run.on_step(run.progress.step, result.loss)

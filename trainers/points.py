@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from storage.history import History
-from storage.objects import Reached, no_point
+from storage.objects import Objects, Reached, no_point
 
 
 class PointRaised(Exception):
@@ -27,6 +27,9 @@ class KillPoints(Protocol):
     def bound(self) -> Reached:
         """The function for a thread that may outlive the attempt: it goes on counting for the attempt of now."""
 
+    def store(self, objects: Objects) -> Objects:
+        """The store as this process is to see it: `objects`, or something around it."""
+
     def flush(self) -> None:
         """Writes what was counted, if anything is counted, to the history."""
 
@@ -45,6 +48,9 @@ class NoPoints:
 
     def bound(self) -> Reached:
         return no_point
+
+    def store(self, objects: Objects) -> Objects:
+        return objects
 
     def flush(self) -> None:
         pass

@@ -138,7 +138,9 @@ class Pool:
         if process is None:
             process = self._create(ray.remote(Committer), None, "committer", {"max_concurrency": threads})
             process.threads = threads
-        setup = CommitterSetup(spec.run, str(spec.folder), spec.ranks, spec.global_batch, spec.keep)
+        setup = CommitterSetup(
+            spec.run, str(spec.folder), spec.ranks, spec.global_batch, spec.keep, spec.unavailable_deadline_s
+        )
         return self._enlisted(process, "committer", spec.run, (setup, points))
 
     def give_back(self, process: Process, trade: Trade) -> None:

@@ -15,6 +15,7 @@ from storage.errors import Damaged, Unavailable
 from storage.history import History
 from storage.manifest import Manifest, decode
 from storage.objects import LocalObjects
+from storage.retrying import Retrying
 from trainers import reducer
 from trainers.accumulation import partial_bytes, restore_partial
 from trainers.best import BestModel
@@ -23,6 +24,7 @@ from trainers.events import NonFiniteFound
 from trainers.fingerprint import step_fingerprint
 from trainers.loaded import Loaded, load, wrong_parts
 from trainers.loop import RankRun, train
+from trainers.notice import NoNotice, Notice
 from trainers.parts import REPLICATED
 from trainers.pipeline import Pipeline
 from trainers.points import KillPoints
@@ -41,9 +43,11 @@ _ABANDON_S = 1.0
 class Rank:
     """The torch side of a worker process. Methods run one after another, but `interrupt` may come at any time."""
 
-    def __init__(self, spec: TrainingSpec, history: History, points: KillPoints) -> None:
+    def __init__(self, spec: TrainingSpec, history: History, points: KillPoints, notice: Notice | None = None) -> None:
         self._spec, self._history, self._points = spec, history, points
-        self._objects = LocalObjects(spec.folder / "store")
+        self._notice: Notice = notice or NoNotice()
+        store = points.store(LocalObjects(spec.folder / "store"))
+        self._objects = Retrying(store, spec.unavailable_deadline_s, self._store_failed)
         self.device = settle(spec)
         self.ticks, self.phase, self.step = 0, "idle", 0
         self.loss: float | None = None
@@ -72,7 +76,8 @@ class Rank:
         self._points("standby.warm")
 
     def rest(self) -> bool:
-        """Whether nothing of what this rank has started goes on: neither its input nor a save."""
+        """Whether nothing of what this rank has started goes on: neither its input nor a save. It is idle from now."""
+        self._notice.heeded = False
         saver, last = self._saver, self._ending
         return (saver is None or saver.abandon(_ABANDON_S)) and (last is None or last.ended(_ABANDON_S))
 
@@ -85,9 +90,10 @@ class Rank:
         """Takes a place: joins the group, then loads and verifies the candidate. Raises Interrupted."""
         self._leave()
         self._stop.clear()
-        self._assignment = assignment
+        self._assignment, self._notice.heeded = assignment, True
         self._history.witness(assignment.clock)
         self._points.enter(assignment.attempt, "rank", assignment.rank, self._history)
+        self._history.record("preparing", assignment.attempt, rank=assignment.rank)
         self._start_pipeline(*(candidate.moment if candidate else (0, 0)))
         reducer.join_group(assignment.attempt, assignment.rank, self._spec.ranks, assignment.host, assignment.port,
                            self._spec.recovery_deadline_s)
@@ -132,7 +138,16 @@ class Rank:
                 )
 
     def train(self, clock: int, report: Callable[[SaveReport], None]) -> Outcome:
-        """Restores what was loaded, digests it live, trains to the last step. The group is left in any case."""
+        """Restores what was loaded, digests it live, trains to the last step. The group is left in any case.
+
+        Does not return if a SIGTERM gave notice: nothing of this attempt is left to do, and the process has to go.
+        """
+        outcome = self._train(clock, report)
+        if self._notice.arrived():
+            self._notice.leave()
+        return outcome
+
+    def _train(self, clock: int, report: Callable[[SaveReport], None]) -> Outcome:
         assignment = self._here()
         self._history.witness(clock)
         self._saver = None
@@ -154,7 +169,7 @@ class Rank:
             self._points.flush()
 
     def _restore(self, assignment: Assignment, report: Callable[[SaveReport], None]) -> RankRun:
-        spec = self._spec
+        spec, started = self._spec, time.monotonic()
         seed_everything(spec.seed, None)
         workload = build(spec.workload, spec.workload_config)
         workload.model.to(self.device)
@@ -171,7 +186,8 @@ class Rank:
         self._history.record("restored", assignment.attempt, rank=assignment.rank, step=progress.step, **inside,
                              cursor=progress.cursor, parts=parts, name=loaded.manifest.name if loaded else None,
                              digest=loaded.digest if loaded else None,
-                             state=step_fingerprint(workload, progress, None, assignment.rank, spec.ranks))
+                             state=step_fingerprint(workload, progress, None, assignment.rank, spec.ranks),
+                             duration_s=time.monotonic() - started)
         _check_restored(parts, loaded, assignment.rank)
         if not reducer.agree({name: parts[name] for name in REPLICATED if name in parts}, spec.ranks):
             raise StateError("the ranks do not start from the same model and optimizer: build(config) must give the "
@@ -179,7 +195,10 @@ class Rank:
         self._at("recover.restored")
         if self._pipeline is None:
             raise StateError("no input pipeline was started for this attempt")
+        started = time.monotonic()
         self._pipeline.start()
+        self._history.record("pipeline", assignment.attempt, rank=assignment.rank, step=progress.step,
+                             duration_s=time.monotonic() - started)
         self._at("recover.pipeline")
         self._loaded = None
         self.step, self.loss = progress.step, None
@@ -194,8 +213,8 @@ class Rank:
             attempt=assignment.attempt, share=self._share(assignment.rank), steps=spec.steps,
             save_every=spec.save_every, save_every_microbatches=spec.save_every_microbatches, device=self.device,
             workload=workload, progress=progress, pipeline=self._pipeline, reducer=gradients, saver=saver,
-            history=self._history, at=self._at, on_step=self._on_step, partial=partial, precision=spec.precision,
-            non_finite=spec.non_finite, on_non_finite=self._findings.append,
+            history=self._history, at=self._at, on_step=self._on_step, noticed=self._notice.arrived, partial=partial,
+            precision=spec.precision, non_finite=spec.non_finite, on_non_finite=self._findings.append,
         )
 
     @property
@@ -217,6 +236,11 @@ class Rank:
         if self._stop.is_set():
             raise Interrupted(f"the supervisor ended the attempt at {point}")
         self._points(point)
+
+    def _store_failed(self, error: Unavailable) -> None:
+        self.ticks += 1  # who asks again does not hang
+        attempt = self._assignment.attempt if self._assignment is not None else None
+        self._history.record("store_failed", attempt, where=error.where, what=error.what)
 
     def take_findings(self) -> tuple[NonFiniteFound, ...]:
         """What was found since the last call."""

@@ -51,18 +51,22 @@ class Reducer:
             norms = [float(torch.linalg.vector_norm(flat, dtype=torch.float64)) for flat in self._flats]
         return math.hypot(*norms)
 
-    def reduce(self, loss_sum: float) -> float:
-        """Sums gradients over ranks in place; returns the sum of `loss_sum`. Raises Interrupted when a peer is gone."""
+    def reduce(self, loss_sum: float, notice: bool = False) -> tuple[float, bool]:
+        """Sums gradients over ranks in place; returns the sum of `loss_sum`, and whether any rank gave notice.
+
+        Raises Interrupted when a peer is gone.
+        """
         if self._ranks == 1:
-            return loss_sum
-        total = torch.tensor([loss_sum], dtype=torch.float64, device=self._flats[0].device)
+            return loss_sum, notice
+        total = torch.tensor([loss_sum, float(notice)], dtype=torch.float64, device=self._flats[0].device)
         try:
             for flat in self._flats:
                 dist.all_reduce(flat)
             dist.all_reduce(total)
         except RuntimeError as error:  # torch.distributed raises nothing more specific for a lost peer
             raise Interrupted(f"a peer was lost during the reduction: {str(error).splitlines()[0][:160]}") from error
-        return float(total.item())
+        loss, notices = total.tolist()
+        return float(loss), notices > 0
 
 
 def open_store(timeout_s: float) -> tuple[TCPStore, str, int]:

@@ -52,6 +52,7 @@ class CommitterSetup:
     world: int
     global_batch: int
     keep: int
+    unavailable_deadline_s: float = 10.0
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from storage.digests import bulk_digest
 from storage.history import History
 from storage.ledger import LedgerRows, SegmentMeta, encode_segment
 from storage.manifest import checkpoint_name
-from storage.objects import LocalObjects, Reached
+from storage.objects import Reached
+from storage.retrying import Retrying
 from storage.shard import shard_header, write_ledger, write_shard
 from trainers.accumulation import Partial
 from trainers.errors import Interrupted
@@ -64,7 +65,7 @@ class Saver:
     """One save in flight at most. `report` hands a SaveReport over and returns when it is published, or raises."""
 
     def __init__(
-        self, identity: SaverIdentity, objects: LocalObjects, staging: Staging, history: History,
+        self, identity: SaverIdentity, objects: Retrying, staging: Staging, history: History,
         report: Callable[[SaveReport], None], reached: Reached,
     ) -> None:
         self._identity, self._objects, self._staging, self._history = identity, objects, staging, history
@@ -155,16 +156,20 @@ class Saver:
             **{f"part.{part}": text for part, text in snapshot.texts.items()},
         }
         header = shard_header(list(snapshot.specs), metadata)
-        shard = write_shard(self._objects, f"shards/{stem}.safetensors", header, snapshot.data, self._reached,
-                            self._abandoned.is_set)
+        path = f"shards/{stem}.safetensors"
+        shard = self._objects.rewritten(
+            path, lambda to: write_shard(to, path, header, snapshot.data, self._reached, self._abandoned.is_set)
+        )
         digests, offset = {}, 0
         for spec in snapshot.specs:
             digests[spec.name] = bulk_digest(snapshot.data[offset : offset + spec.bytes])
             offset += spec.bytes
         meta = SegmentMeta(identity.run, identity.attempt, step, identity.rank, order.first_step,
                            step if order.microbatch else step - 1, order.first_microbatch, order.microbatch)
-        segment = write_ledger(self._objects, f"ledger/{stem}.arrow", encode_segment(order.rows, meta), self._reached,
-                               self._abandoned.is_set)
+        rows, place = encode_segment(order.rows, meta), f"ledger/{stem}.arrow"
+        segment = self._objects.rewritten(
+            place, lambda to: write_ledger(to, place, rows, self._reached, self._abandoned.is_set)
+        )
         files = (FileReport(shard.path, "shard", shard.bytes, shard.digest),
                  FileReport(segment.path, "ledger", segment.bytes, segment.digest))
         local = {n: d for n, d in digests.items() if not is_replicated(n)}

@@ -7,16 +7,18 @@ supervisor decides nothing that the commit log does not decide: fenced off by an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from ray.exceptions import RayError
 
-from storage.errors import Damaged, Fenced, StoreFull
+from storage.errors import Damaged, Fenced, StoreFull, Unavailable
 from storage.history import History
 from storage.log import CommitLog, Fence, Publish
 from storage.objects import LocalObjects
+from storage.retrying import Retrying
 from storage.selection import Decision, candidates, decide, ever_published
 from trainers import errors
 from trainers.blame import repeated
@@ -41,7 +43,7 @@ from trainers.watch import AttemptFailed, Lost, Watch, await_survivors, never_ca
 
 # Another attempt would end the same way: these are the user's to mend.
 _FATAL = (errors.WorkloadError, errors.DatasetError, errors.StateError, errors.FingerprintMismatch, errors.NonFinite,
-          errors.PrecisionUnavailable, StoreFull)
+          errors.PrecisionUnavailable, StoreFull, Unavailable)
 
 
 class Supervisor:
@@ -53,8 +55,9 @@ class Supervisor:
     ) -> None:
         """reuse: processes that end the run in good order go back to the pool."""
         self._spec, self._points, self._notify, self._history = spec, points, notify, history
-        self._objects = LocalObjects(spec.folder / "store")
-        self._log = CommitLog(self._objects, spec.run, points)
+        store = points.store(LocalObjects(spec.folder / "store"))
+        self._objects = Retrying(store, 0.0, self._store_failed)  # `_next` asks again
+        self._log = CommitLog(Retrying(store, spec.unavailable_deadline_s, self._store_failed), spec.run, points)
         self._reuse = reuse
         self._group = Group(spec, points, notify, history, pool)
         self._attempt = 0
@@ -156,12 +159,14 @@ class Supervisor:
 
     def _form_and_choose(self, attempt: int, watch: Watch) -> Decision:
         """All ranks in one group, all holding the same verified checkpoint, and the log says which."""
-        entries = self._log.read()
+        started, entries = time.monotonic(), self._log.read()
         found = candidates(entries, attempt)
         if not found and ever_published(entries):
             raise GaveUp("checkpoints were published, but none is left to restore: a fresh start would discard work")
         verdicts: dict[str, str | None] = {}
         decision, candidate = self._next(found, verdicts)
+        self._history.record("proposed", attempt, name=candidate.name if candidate else None,
+                             duration_s=time.monotonic() - started)
         votes = watch.collect(self._prepare(attempt, candidate), self._spec.recovery_deadline_s)
         self._history.record("formed", attempt, world=self._spec.ranks)
         self._points("recover.formed")
@@ -235,6 +240,9 @@ class Supervisor:
         self._history.record("finished", attempt, step=self._spec.steps)
         self._finished = True
         self._notify(Finished(self._spec.steps))
+
+    def _store_failed(self, error: Unavailable) -> None:
+        self._history.record("store_failed", self._attempt, where=error.where, what=error.what)
 
     def _on_beat(self, process: Process, beat: Heartbeat) -> None:
         rank = process.rank

@@ -20,6 +20,7 @@ from storage.history import History, history_name
 from storage.process import ProcessId, current_process, start_ticks
 from trainers.blame import blamed
 from trainers.errors import Interrupted, StateError, TrainingError
+from trainers.notice import notice_of_this_process
 from trainers.points import KillPoints, PointRaised
 from trainers.reports import WAITS_FOR_INPUT, WARMS_UP, Heartbeat, Member, Outcome, SaveReport, Vote
 from trainers.spec import Assignment, Candidate, Survey, TrainingSpec
@@ -60,6 +61,7 @@ class Worker:
         self._making = threading.Lock()
         self._warm = self._warming = False
         self._last_heard = time.monotonic()
+        self._notice = notice_of_this_process()  # Ray makes actors in the main thread
         threading.Thread(target=self._end_when_orphaned, name="orphan", daemon=True).start()
 
     def enlist(self, spec: TrainingSpec, points: KillPoints) -> Member:
@@ -92,7 +94,7 @@ class Worker:
                 from trainers.rank import Rank
 
                 duty = self._here()
-                self._rank_or_none = Rank(duty.spec, duty.history, duty.points)
+                self._rank_or_none = Rank(duty.spec, duty.history, duty.points, self._notice)
             return self._rank_or_none
 
     @ray.method(concurrency_group="hold")
@@ -140,12 +142,13 @@ class Worker:
 
     def warm(self) -> None:
         """What is slow the first time, once in this process's life."""
-        self._warming = True
+        self._warming, started = True, time.monotonic()
         try:
             self._rank.warm(again=self._warm)
         finally:
             self._warming = False
         self._warm = True
+        self._here().history.record("warmed", duration_s=time.monotonic() - started)
 
     def prepare(self, assignment: Assignment, candidate: Candidate | None) -> Vote:
         return self._rank.prepare(assignment, candidate)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from chaos.audit.evidence import Evidence, Manifest, Publish, ShardSeen
 from chaos.audit.formats import part_digest
-from chaos.audit.logbook import ancestry, publications
+from chaos.audit.logbook import Growth, publications
 from chaos.audit.verified import damages, manifest_of
 
 _EQUAL = ("scheduler", "scaler", "progress")  # on all ranks
@@ -85,14 +86,21 @@ def differences(evidence: Evidence) -> Iterator[str]:
     yield from _kinds(checkpoints)
     yield from _schedules(checkpoints)
     by_name = {each.name: each for each in checkpoints}
+    log = Growth()
+    for entry in evidence.store.log.entries:
+        log.add(entry)
     for each in checkpoints:
-        line = [by_name[older.name] for older in ancestry(evidence.store.log.entries, each.publish)[1:]
-                if older.name in by_name]  # fmt: skip
-        if line:
-            yield from (f"{each.name}: {text}" for text in _forgotten(each, line[0]))
-        whole = [older for older in line if len(older.shards) == older.manifest.world]
-        if whole and len(each.shards) == each.manifest.world:
-            yield from (f"{each.name}: {text}" for text in _counted(each, whole[0]))
+        line = (by_name[older.name] for older in log.before(each.publish) if older.name in by_name)
+        nearest = next(line, None)
+        if nearest is not None:
+            yield from (f"{each.name}: {text}" for text in _forgotten(each, nearest))
+        if nearest is not None and _whole(each):
+            whole = next(filter(_whole, chain([nearest], line)), None)
+            yield from (f"{each.name}: {text}" for text in (() if whole is None else _counted(each, whole)))
+
+
+def _whole(each: Held) -> bool:
+    return len(each.shards) == each.manifest.world
 
 
 def _parts(each: Held, first: Held) -> Iterator[str]:

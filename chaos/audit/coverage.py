@@ -1,78 +1,28 @@
 """The arithmetic of invariant 3: which positions were applied how often, by which step, with which sample.
 
 Pure, vectorised, in windows of positions: segments are sorted by position, so one window needs one slice of each,
-and memory is bounded by the window, not by the run.
+and memory is bounded by the window, not by the run. What a window's rows ought to hold is computed once for each of
+its positions and looked up row by row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from chaos.audit.epochs import Epochs
-from chaos.audit.evidence import I64, U64, Segment
+from chaos.audit.evidence import I64, Segment
+from chaos.audit.ideal import Expected as Expected
+from chaos.audit.ideal import Ideals
+from chaos.audit.windows import Rows, windows
+from chaos.audit.windows import Spot as Spot
 
-WINDOW = 1 << 17
+WINDOW = 1 << 16
 _LOOK = 4096  # rows around a first fault that are looked at one by one
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What the rows ought to be. plan: positions → sample ids; content[id] counts where known[id] is true.
-
-    rows: of the dataset, 0 if it is not known. absent: [first, end) of positions whose rows may be lost with
-    their file, so that a gap there proves nothing. ranks, microbatches: of a step, 0 if the split is not known.
-    partial: how many microbatches of the update behind the cursor every rank has consumed.
-    """
-
-    cursor: int
-    global_batch: int
-    rows: int = 0
-    plan: Callable[[I64], I64] | None = None
-    content: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
-    known: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    absent: tuple[tuple[int, int], ...] = ()
-    ranks: int = 0
-    microbatches: int = 0
-    partial: int = 0
-
-    @property
-    def end(self) -> int:
-        """No position from here on has been consumed."""
-        return self.cursor + (self.global_batch if self.partial else 0)
-
-    def microbatch(self, position: I64) -> I64:
-        """Number of the microbatch that consumes each position: a rank's share of a batch is one run, cut in order."""
-        share = self.global_batch // self.ranks
-        return position % self.global_batch % share // (share // self.microbatches)
-
-    def consumed(self, position: I64) -> npt.NDArray[np.bool_]:
-        """Which positions had to be consumed."""
-        applied = (position >= 0) & (position < self.cursor)
-        if not self.partial:
-            return applied
-        return applied | ((position < self.end) & (position >= 0) & (self.microbatch(position) < self.partial))
-
-    def to_come(self) -> Iterator[tuple[int, int]]:
-        """[first, end) of the positions before `end` that are not consumed yet."""
-        share = self.global_batch // (self.ranks or 1)
-        done = self.partial * (share // (self.microbatches or 1))
-        for first in range(self.cursor, self.end, share):
-            yield first + done, first + share
-
-
-@dataclass(frozen=True, order=True)
-class Spot:
-    """One row. segment: index of the segment that it stands in."""
-
-    step: int
-    position: int
-    sample_id: int
-    attempt: int
-    segment: int
 
 
 @dataclass
@@ -123,114 +73,86 @@ class Coverage:
     epoch_faults: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of several segments, sorted by position, then by segment. owner: index of the segment."""
-
-    position: I64
-    sample_id: I64
-    content: U64
-    step: I64
-    microbatch: npt.NDArray[np.int32]
-    owner: I64
-    attempts: I64  # by segment
-    first_step: I64
-    last_step: I64
-    first_microbatch: I64  # of first_step
-    microbatches: I64  # of last_step, 0 for all
-
-    def spot(self, index: int) -> Spot:
-        owner = int(self.owner[index])
-        return Spot(
-            int(self.step[index]), int(self.position[index]), int(self.sample_id[index]),
-            int(self.attempts[owner]), owner,
-        )  # fmt: skip
-
-
 def cover(segments: Sequence[Segment], expected: Expected, window: int = WINDOW) -> Coverage:
     """Compares all rows of the lineage's segments with what they ought to be."""
     result = Coverage()
     epochs = Epochs(expected.rows)
     end = 0  # positions below it are accounted for
-    for start, rows in _windows(segments, window, expected.end):
-        inside = expected.consumed(rows.position)
-        result.beyond.add(rows, ~inside)
-        _judge_rows(rows, expected, result)
-        if start < 0 or start >= expected.end:
-            continue
-        _note_gap(result, expected, end, start)
-        end = min(start + window, expected.end)
-        counts = np.bincount(rows.position[inside] - start, minlength=end - start)
-        for first, last in _runs(np.flatnonzero(counts == 0) + start):
-            _note_gap(result, expected, first, last + 1)
-        _note_repeats(result, rows, counts, start)
-        epochs.take(rows.position[inside], rows.sample_id[inside])
+    with ThreadPoolExecutor(1) as other_thread:
+        ideals = Ideals(expected, window, other_thread)
+        for start, limit, pieces in windows(segments, window, (0, expected.cursor, expected.end)):
+            ideals.turn(start, limit, sum(rows.part.rows for rows in pieces))
+            for rows in pieces:
+                _judge(rows, ideals, start, result)
+            if start < 0 or start >= expected.end:
+                continue
+            _note_gap(result, expected, end, start)
+            end = limit
+            counts = np.zeros(limit - start, np.int64)
+            kept = [_inside(rows, expected, start, result) for rows in pieces]
+            for position, _ in kept:
+                counts += np.bincount(position - start, minlength=limit - start)
+            for first, last in _runs(np.flatnonzero(counts == 0) + start):
+                _note_gap(result, expected, first, last + 1)
+            _note_repeats(result, pieces, counts, start)
+            epochs.take(kept)
     _note_gap(result, expected, end, expected.end)
     if not (result.repeated or result.never or result.uncertain):
         result.epoch_faults = epochs.faults(expected.cursor)
     return result
 
 
-def _windows(segments: Sequence[Segment], window: int, end: int) -> Iterator[tuple[int, Rows]]:
-    """Windows of positions that hold any row, ascending, each [start, start + window) and cut at 0 and end."""
-    of_segment = [
-        np.array([getattr(segment.meta, name) for segment in segments], np.int64)
-        for name in ("attempt", "first_step", "last_step", "first_microbatch", "microbatch")
-    ]
-    places = [0] * len(segments)
-    while True:
-        waiting = [i for i, segment in enumerate(segments) if places[i] < len(segment.position)]
-        if not waiting:
-            return
-        start = min(int(segments[i].position[places[i]]) for i in waiting)
-        limit = start + window
-        for cut in (0, end):
-            if start < cut < limit:
-                limit = cut
-        pieces, owners = [], []
-        for i in waiting:
-            stop = int(np.searchsorted(segments[i].position, limit))
-            if stop > places[i]:
-                pieces.append((segments[i], slice(places[i], stop)))
-                owners.append(np.full(stop - places[i], i, np.int64))
-                places[i] = stop
-        position = np.concatenate([s.position[cut] for s, cut in pieces])
-        order = np.argsort(position, kind="stable")
-        sample_id, content, step, microbatch = (
-            np.concatenate([getattr(segment, name)[cut] for segment, cut in pieces])[order]
-            for name in ("sample_id", "content", "step", "microbatch")
-        )
-        owner = np.concatenate(owners)[order]
-        yield start, Rows(position[order], sample_id, content, step, microbatch, owner, *of_segment)
+def _inside(rows: Rows, expected: Expected, start: int, result: Coverage) -> tuple[I64, I64]:
+    """Positions and sample ids of the rows whose positions had to be consumed. start: of the window, in 0 … end."""
+    if start < expected.cursor:  # where the window ends too
+        return rows.position, rows.sample_id
+    mask = expected.consumed(rows.position)
+    return rows.position[mask], rows.sample_id[mask]
 
 
-def _judge_rows(rows: Rows, expected: Expected, result: Coverage) -> None:
-    result.wrong_step.add(rows, rows.step != rows.position // expected.global_batch)
-    result.outside_segment.add(rows, _outside(rows))
-    if expected.microbatches:
-        result.wrong_microbatch.add(rows, rows.microbatch != expected.microbatch(rows.position))
-    if expected.plan is not None:
-        planned = np.full(len(rows.position), -1, np.int64)
-        real = rows.position >= 0
-        planned[real] = expected.plan(rows.position[real])
-        result.wrong_sample.add(rows, real & (planned != rows.sample_id), expected.rows)
-    size = len(expected.known)
-    known = (rows.sample_id >= 0) & (rows.sample_id < size)
-    known[known] = expected.known[rows.sample_id[known]]
+def _judge(rows: Rows, ideals: Ideals, start: int, result: Coverage) -> None:
+    """start: of the window."""
+    expected = ideals.expected
+    if not 0 <= start < expected.cursor:
+        result.beyond.add(rows, ~expected.consumed(rows.position))
+    ideal = ideals.at(rows.position)
+    result.wrong_step.add(rows, rows.step != ideal.step)
+    _judge_segment(rows, result)
+    if ideal.microbatch is not None:
+        result.wrong_microbatch.add(rows, rows.part.microbatch != ideal.microbatch)
+    if ideal.sample_id is not None:
+        wrong = ideal.sample_id != rows.sample_id
+        if wrong.any():
+            result.wrong_sample.add(rows, wrong & (rows.position >= 0), expected.rows)
+    _judge_content(rows, expected, ideals.all_known, result)
+
+
+def _judge_content(rows: Rows, expected: Expected, all_known: bool, result: Coverage) -> None:
+    ids, size = rows.sample_id, len(expected.known)
+    if all_known and size and ids.min() >= 0 and ids.max() < size:
+        result.wrong_content.add(rows, expected.content.take(ids, mode="wrap") != rows.part.content)
+        return
+    known = (ids >= 0) & (ids < size)
+    known[known] = expected.known[ids[known]]
     differs = np.zeros(len(known), np.bool_)
-    differs[known] = expected.content[rows.sample_id[known]] != rows.content[known]
+    differs[known] = expected.content[ids[known]] != rows.part.content[known]
     result.wrong_content.add(rows, differs)
     result.unread += int(np.count_nonzero(~known))
 
 
-def _outside(rows: Rows) -> npt.NDArray[np.bool_]:
+def _judge_segment(rows: Rows, result: Coverage) -> None:
     """Rows of an update or a microbatch that their segment does not cover."""
-    first, last = rows.first_step[rows.owner], rows.last_step[rows.owner]
-    begin, end = rows.first_microbatch[rows.owner], rows.microbatches[rows.owner]
-    early = (rows.step < first) | ((rows.step == first) & (rows.microbatch < begin))
-    late = (rows.step > last) | ((rows.step == last) & (end > 0) & (rows.microbatch >= end))
-    result: npt.NDArray[np.bool_] = early | late
-    return result
+    meta = rows.meta
+    inside = meta.first_step <= rows.step.min() and rows.step.max() <= meta.last_step
+    if inside and not (meta.first_microbatch or meta.microbatch):
+        return
+    early = (rows.step < meta.first_step) | (
+        (rows.step == meta.first_step) & (rows.part.microbatch < meta.first_microbatch)
+    )
+    late = rows.step > meta.last_step
+    if meta.microbatch > 0:
+        late |= (rows.step == meta.last_step) & (rows.part.microbatch >= meta.microbatch)
+    result.outside_segment.add(rows, early | late)
 
 
 def _without(pieces: list[tuple[int, int]], first: int, end: int) -> list[tuple[int, int]]:
@@ -258,24 +180,33 @@ def _note_gap(result: Coverage, expected: Expected, first: int, end: int) -> Non
             result.first_gap = (begin, stop - 1)
 
 
-def _note_repeats(result: Coverage, rows: Rows, counts: npt.NDArray[np.int64], start: int) -> None:
+def _note_repeats(result: Coverage, pieces: Sequence[Rows], counts: I64, start: int) -> None:
+    """Counts repeats; the first stretch of them goes on where the window before ended, if the same applied it."""
     often = np.flatnonzero(counts > 1)
     result.repeated += len(often)
-    if not often.size or result.first_repeat is not None:
+    if not often.size:
         return
-    first = last = int(often[0]) + start
-    spots = _spots_at(rows, first)
+    told = result.first_repeat
+    if told is not None and told.last != start - 1:
+        return
+    often = often[:_LOOK] + start
+    spots = _spots_at(pieces, int(often[0])) if told is None else told.spots
+    first = int(often[0]) if told is None else told.first
+    last = first - 1 if told is None else told.last
     who = [(spot.step, spot.attempt) for spot in spots]
-    for position in (often[1:_LOOK] + start).tolist():
-        if position != last + 1 or [(s.step, s.attempt) for s in _spots_at(rows, position)] != who:
+    for position in often.tolist():
+        if position != last + 1 or [(s.step, s.attempt) for s in _spots_at(pieces, position)] != who:
             break
         last = position
     result.first_repeat = Repeat(first, last, spots)
 
 
-def _spots_at(rows: Rows, position: int) -> tuple[Spot, ...]:
-    begin, end = np.searchsorted(rows.position, [position, position + 1])
-    return tuple(sorted(rows.spot(i) for i in range(int(begin), int(end))))
+def _spots_at(pieces: Sequence[Rows], position: int) -> tuple[Spot, ...]:
+    found: list[Spot] = []
+    for rows in pieces:
+        begin, end = np.searchsorted(rows.position, [position, position + 1])
+        found += (rows.spot(i) for i in range(int(begin), int(end)))
+    return tuple(sorted(found))
 
 
 def _runs(values: I64) -> Iterator[tuple[int, int]]:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from chaos.audit.disturbances import disturbed
 from chaos.audit.events import Detected, Ended, ExitConfirmed, Exited, GaveUp, Killing, ProcessNamed, Resumed
 from chaos.audit.evidence import Evidence
 from chaos.audit.facts import Fault, Receipt
 from chaos.audit.logbook import handed_on
 from chaos.audit.witnesses import boot, events
 
-SIGKILL = 9
+SIGKILL, SIGTERM = 9, 15
 Identity: TypeAlias = tuple[int | None, int | None]
 _WRITES = {"rank": "worker", "standby": "worker", "committer": "committer", "supervisor": "supervisor"}
 _HANG = frozenset({"stopped", "stalled", "missed_deadline"})
@@ -41,6 +42,7 @@ def mismatch(evidence: Evidence, fault: Fault, receipt: Receipt) -> str:
     """How the receipt is not of what was planned; empty if it is."""
     run = evidence.begun.run if evidence.begun is not None else receipt.run
     planned: dict[str, object] = {"run": run, "kind": fault.kind, "role": fault.role, "point": fault.point}
+    planned |= {name: getattr(fault, name) for name in ("grace_s", "slow", "outage")}
     if fault.rank is not None:
         planned["rank"] = fault.rank
     if fault.point is not None:
@@ -73,15 +75,16 @@ def _of_another_process(evidence: Evidence, receipt: Receipt) -> str:
 
 def observe(evidence: Evidence, receipt: Receipt) -> Observed | None:
     """What was seen of the struck process, or of the damaged file; None if nothing fits."""
-    if receipt.kind == "damage":
-        return _damage(evidence, receipt)
+    if not receipt.lethal:
+        how = disturbed(evidence, receipt)
+        return None if how is None else Observed(None if receipt.path else receipt.target.pid, how)
     if receipt.role == "data":
         return Observed(receipt.target.pid, "receipt only")
     if receipt.role == "supervisor":
         return _supervisor(evidence, receipt)
     if receipt.kind == "exception":
         return _raised(evidence, receipt)
-    ended = next((e for e in endings(evidence, identity(receipt)) if e.signal == SIGKILL), None)
+    ended = next((e for e in endings(evidence, identity(receipt)) if _by_fault(evidence, receipt, e)), None)
     if ended is None or _killed_unseen(evidence, identity(receipt)):
         return None
     detected = list(_detections(evidence, receipt))
@@ -102,13 +105,18 @@ def _killed_unseen(evidence: Evidence, process: Identity) -> bool:
     return any(all(file == kill.file and n > kill.n for file, n in seen) for kill in kills)
 
 
-def _damage(evidence: Evidence, receipt: Receipt) -> Observed | None:
-    path = (receipt.path or "").removeprefix("store/")
-    seen = evidence.store.files.get(path)
-    if seen is not None and seen.digest == receipt.after:
-        return Observed(None, "damaged")
-    gone = receipt.path is not None and path not in evidence.store.present
-    return Observed(None, "removed since") if gone else None
+def _by_fault(evidence: Evidence, receipt: Receipt, ended: Ended) -> bool:
+    """Whether the process ended as the fault ends one. After a notice it ends by that very signal, once it has saved;
+    it is killed when its grace is over, and not before.
+    """
+    if receipt.kind != "sigterm" or ended.signal != SIGKILL:
+        return ended.signal == (SIGTERM if receipt.kind == "sigterm" else SIGKILL)
+    over_ns = receipt.t_ns + int((receipt.grace_s or 0.0) * 1e9)
+    return any(
+        event.what == ended and boot(evidence, event.file) == receipt.boot and event.t_ns >= over_ns
+        for kind in (Exited, ExitConfirmed)
+        for event in events(evidence, kind)
+    )
 
 
 def _supervisor(evidence: Evidence, receipt: Receipt) -> Observed | None:
@@ -150,10 +158,15 @@ def endings(evidence: Evidence, process: Identity) -> Iterator[Ended]:
                 yield event.what
 
 
+def _struck(evidence: Evidence) -> set[Identity]:
+    """Processes that a fault ended, by its receipt."""
+    return {identity(receipt) for receipt in evidence.history.receipts if receipt.lethal}
+
+
 def explained(evidence: Evidence) -> set[Identity]:
     """Processes whose end is known: struck with a receipt, killed by a recovery or clean-up, or left behind by
     a supervisor that was struck itself or that another one found gone."""
-    meant = {identity(receipt) for receipt in evidence.history.receipts}
+    meant = _struck(evidence)
     meant |= {(event.what.pid, event.what.start_ticks) for event in events(evidence, Killing)}
     lost = orphaning(evidence)
     for event in events(evidence, ProcessNamed):
@@ -164,7 +177,8 @@ def explained(evidence: Evidence) -> set[Identity]:
 
 def orphaning(evidence: Evidence) -> set[str]:
     """Histories of supervisors whose end took their processes along."""
-    struck = {identity(receipt) for receipt in evidence.history.receipts if receipt.role == "supervisor"}
+    receipts = [receipt for receipt in evidence.history.receipts if receipt.lethal]
+    struck = {identity(receipt) for receipt in receipts if receipt.role == "supervisor"}
     lost = {previous.file for event in events(evidence, Resumed) for previous in event.what.previous}
     for name, file in evidence.history.files.items():
         if file.opened is not None and (file.opened.pid, file.opened.start_ticks) in struck:
@@ -178,7 +192,7 @@ def unexplained(evidence: Evidence) -> Iterator[str]:
     A kill within an attempt accounts for an end by its own signal only: it also follows upon a death.
     """
     meant = explained(evidence)
-    struck = {identity(receipt) for receipt in evidence.history.receipts}
+    struck = _struck(evidence)
     kills: dict[Identity, set[tuple[int | None, int]]] = {}
     for event in events(evidence, Killing):
         kills.setdefault((event.what.pid, event.what.start_ticks), set()).add((event.attempt, event.what.signal))

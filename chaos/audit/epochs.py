@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from chaos.audit.evidence import I64
+
+_INT32 = 1 << 31
 
 
 class Epochs:
@@ -16,23 +20,40 @@ class Epochs:
         self._epoch = 0
         self._faults: dict[int, str] = {}
 
-    def take(self, position: I64, sample_id: I64) -> None:
-        """Rows in order of position, each position once in all."""
-        if not self._rows:
+    def take(self, pieces: Sequence[tuple[I64, I64]]) -> None:
+        """pieces: positions, ascending, and the sample ids there; of one window, behind those of the calls before.
+
+        Each position comes once in all.
+        """
+        pieces = [piece for piece in pieces if len(piece[0])]
+        if not self._rows or not pieces:
             return
-        epochs = position // self._rows
-        for epoch in np.unique(epochs).tolist():
+        first = min(int(position[0]) for position, _ in pieces) // self._rows
+        last = max(int(position[-1]) for position, _ in pieces) // self._rows
+        for epoch in range(first, last + 1):
             if epoch != self._epoch:
                 self._seen[:] = False
                 self._epoch = epoch
-            distinct, times = np.unique(sample_id[epochs == epoch], return_counts=True)
-            real = (distinct >= 0) & (distinct < self._rows)
-            for alien in distinct[~real][:1].tolist():
-                self._faults.setdefault(epoch, f"epoch {epoch} holds sample {alien}, which the dataset lacks")
-            distinct, times = distinct[real], times[real]
-            for again in distinct[(times > 1) | self._seen[distinct]][:1].tolist():
-                self._faults.setdefault(epoch, f"epoch {epoch} holds sample {again} more than once")
-            self._seen[distinct] = True
+            ends = epoch * self._rows, (epoch + 1) * self._rows
+            cuts = ((ids, *np.searchsorted(position, ends).tolist()) for position, ids in pieces)
+            self._take(epoch, np.concatenate([ids[begin:end] for ids, begin, end in cuts]))
+
+    def _take(self, epoch: int, ids: I64) -> None:
+        """Some ids of one epoch."""
+        if not len(ids):
+            return
+        small = self._rows <= _INT32 and ids.min() >= -_INT32 and ids.max() < _INT32
+        ids = np.sort(ids.astype(np.int32) if small else ids)  # half as wide sorts faster
+        real = ids[np.searchsorted(ids, 0) : np.searchsorted(ids, self._rows)]
+        if len(real) < len(ids):
+            alien = int(ids[0] if ids[0] < 0 else ids[len(real)])
+            self._faults.setdefault(epoch, f"epoch {epoch} holds sample {alien}, which the dataset lacks")
+        again = self._seen[real]
+        again[1:] |= real[1:] == real[:-1]
+        if again.any():
+            sample = int(real[np.argmax(again)])
+            self._faults.setdefault(epoch, f"epoch {epoch} holds sample {sample} more than once")
+        self._seen[real] = True
 
     def faults(self, cursor: int) -> list[str]:
         """Of epochs that are finished: a sample that comes twice means, by counting, that another is missing."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from chaos.audit.disturbance_events import Leaving, Noticed, Slowed, StoreFailed
 from chaos.audit.facts import Head, RunBegun
 
 W = TypeVar("W", covariant=True)
@@ -178,6 +179,7 @@ class StepDone:
     """step: number of updates done after it. lr: of each parameter group. Floats as float.hex().
 
     state: a short digest of each part of the state after the update; ids: a digest of the consumed sample ids.
+    train_s: what it took, without waiting for its input.
     """
 
     rank: int
@@ -189,6 +191,7 @@ class StepDone:
     samples_seen: int
     ids: str
     skipped: bool
+    train_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -274,10 +277,13 @@ _WORKER = {
     "non_finite": NonFinite,
     "save_due": SaveDue,
     "save_staged": SaveStaged,
+    "noticed": Noticed,
+    "leaving": Leaving,
+    "slowed": Slowed,
 }
 _COMMITTER = {"published": Published, "retired": Retired, "quarantined": Quarantined, "fenced_off": FencedOff}
 _LAUNCHER = {"spawned": Spawned, "exited": Exited, "released": Released}
-_EVERY = {"opened": Opened, "closed": Closed}
+_EVERY = {"opened": Opened, "closed": Closed, "store_failed": StoreFailed}
 _Kinds: TypeAlias = Mapping[str, type[Any]]
 KINDS: Mapping[str, _Kinds] = {
     "supervisor": {**_EVERY, **_SUPERVISOR},

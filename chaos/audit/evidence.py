@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,12 @@ import numpy.typing as npt
 from chaos.audit.events import Event, Opened
 from chaos.audit.facts import DataNamed, Fault, Head, PlanSpec, Process, Receipt, RunBegun
 from chaos.audit.formats import microbatch_of
-
-I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
-Moment: TypeAlias = tuple[int, int]  # updates done, and microbatches of the next one; in the order of training
+from chaos.audit.segments import I64 as I64
+from chaos.audit.segments import U64 as U64
+from chaos.audit.segments import Moment as Moment
+from chaos.audit.segments import Segment as Segment
+from chaos.audit.segments import SegmentMeta as SegmentMeta
+from chaos.audit.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -183,36 +185,6 @@ class ShardSeen:
 
 
 @dataclass(frozen=True)
-class SegmentMeta:
-    """first_microbatch: of first_step; microbatch: of the checkpoint, inside the update last_step if it is not 0."""
-
-    run: str
-    attempt: int
-    step: int
-    rank: int
-    first_step: int
-    last_step: int
-    first_microbatch: int = 0
-    microbatch: int = 0
-
-    @property
-    def start(self) -> Moment:
-        return self.first_step, self.first_microbatch
-
-
-@dataclass(frozen=True, eq=False)
-class Segment:
-    """Ledger rows of one rank, sorted by position. The arrays are views of the mapped file."""
-
-    meta: SegmentMeta
-    position: I64
-    sample_id: I64
-    content: U64
-    step: I64
-    microbatch: npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True)
 class FileSeen:
     """A shard or a ledger segment as it lies there. problem: why it cannot be read as what it should be."""
 
@@ -235,20 +207,47 @@ class Store:
     present: frozenset[str]
 
 
+class Chains(Sequence[str]):
+    """The chain after each line of a history, in hex; 32 bytes each."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def append(self, chain: str) -> None:
+        self._data += bytes.fromhex(chain)
+
+    def __len__(self) -> int:
+        return len(self._data) // 32
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        at = range(len(self))[index] * 32
+        return self._data[at : at + 32].hex()
+
+
 @dataclass(frozen=True)
 class HistoryFile:
     """One process's record. chains: of each whole line up to the first that is wrong, which `problem` names.
-    data: dataset and plan, as often as a supervisor named them.
+
+    events: all but those of steps, which are in `steps`. advances: whether each line's clock is ahead of the one before
+    it. data: dataset and plan, as often as a supervisor named them.
     """
 
     name: str
     opened: Opened | None
     events: tuple[Event[Any], ...]
-    chains: tuple[str, ...]
+    chains: Sequence[str]
     torn: bool
     closed: bool
     problem: str | None = None
     data: tuple[DataNamed, ...] = ()
+    steps: Steps = field(default_factory=Steps)
+    advances: bool = True
 
 
 @dataclass(frozen=True)
@@ -256,7 +255,7 @@ class History:
     files: Mapping[str, HistoryFile]
     receipts: tuple[Receipt, ...]
     problems: tuple[Problem, ...] = ()
-    by_kind: Mapping[type, tuple[Event[Any], ...]] = field(default_factory=dict)  # every event, in the files' order
+    by_kind: Mapping[type, Sequence[Event[Any]]] = field(default_factory=dict)  # every event, in the files' order
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+_HARMLESS = frozenset({"damage", "slow", "stray", "outage"})
+
 
 @dataclass(frozen=True)
 class Process:
@@ -33,8 +35,24 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class Slow:
+    """So many passages, from the one that is named on, took so much longer each."""
+
+    delay_s: float
+    passages: int
+
+
+@dataclass(frozen=True)
+class Outage:
+    """For one process so many uses of the store failed, or all for so many seconds."""
+
+    operations: int | None
+    for_s: float | None
+
+
+@dataclass(frozen=True)
 class Fault:
-    """One planned fault. Either point and hit are set, or after_s."""
+    """One planned fault. Either point and hit are set, or after_s. grace_s, slow, outage: of one kind each."""
 
     id: str
     kind: str
@@ -45,6 +63,9 @@ class Fault:
     hit: int | None
     after_s: float | None
     gate: Gate | None
+    grace_s: float | None = None
+    slow: Slow | None = None
+    outage: Outage | None = None
 
     def __str__(self) -> str:
         who = self.role if self.rank is None else f"{self.role} {self.rank}"
@@ -69,7 +90,9 @@ class GateHeld:
 
 @dataclass(frozen=True)
 class Receipt:
-    """path, offset, before, after: of a damage only; before and after are digests of the whole file."""
+    """path, offset, before, after: of a damage only; before and after are digests of the whole file. Of a stray
+    manifest, path and after. grace_s, slow, outage: as planned.
+    """
 
     fault: str
     run: str
@@ -88,6 +111,14 @@ class Receipt:
     offset: int | None = None
     before: str | None = None
     after: str | None = None
+    grace_s: float | None = None
+    slow: Slow | None = None
+    outage: Outage | None = None
+
+    @property
+    def lethal(self) -> bool:
+        """Whether the fault ends its process, or could: what does not explains no death."""
+        return self.kind not in _HARMLESS
 
 
 @dataclass(frozen=True)

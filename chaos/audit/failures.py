@@ -63,7 +63,7 @@ def _explained(evidence: Evidence, attempt: int, what: Detected) -> bool:
 
 
 def _explains(receipt: Receipt, attempt: int, what: Detected) -> bool:
-    if receipt.kind == "damage":
+    if not receipt.lethal:
         return False
     if what.pid is None:  # it never said who it is
         serves = (receipt.role, receipt.rank) == (what.role, what.rank) and receipt.attempt == attempt
@@ -77,7 +77,7 @@ def _explains(receipt: Receipt, attempt: int, what: Detected) -> bool:
 
 def _struck_unseen(receipt: Receipt, attempt: int) -> bool:
     """Whether the receipt explains an attempt of which nobody was recorded as lost: one that had not come up yet."""
-    return receipt.kind != "damage" and (receipt.attempt == attempt or receipt.role == "standby")
+    return receipt.lethal and (receipt.attempt == attempt or receipt.role == "standby")
 
 
 def _told(what: Detected) -> str:
@@ -89,7 +89,7 @@ def _told(what: Detected) -> str:
 def _supervisors(evidence: Evidence) -> Iterator[str]:
     """A supervisor that ended in order, after an interrupt too, says so in its history; one that was struck has a
     receipt."""
-    struck = {identity(receipt) for receipt in evidence.history.receipts if receipt.kind != "damage"}
+    struck = {identity(receipt) for receipt in evidence.history.receipts if receipt.lethal}
     gone = {
         (previous.pid, previous.start_ticks): previous.file
         for event in events(evidence, Resumed)
@@ -102,7 +102,7 @@ def _supervisors(evidence: Evidence) -> Iterator[str]:
 
 def _crashes(evidence: Evidence) -> Iterator[str]:
     """Processes that nobody had named yet, standbys for the most part, and that a signal of their own ended."""
-    struck = {identity(receipt) for receipt in evidence.history.receipts}
+    struck = {identity(receipt) for receipt in evidence.history.receipts if receipt.lethal}
     named = {(event.what.pid, event.what.start_ticks) for event in events(evidence, ProcessNamed)}
     for event in events(evidence, Exited):
         what = event.what

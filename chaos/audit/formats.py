@@ -10,9 +10,10 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import xxhash
 
@@ -25,10 +26,17 @@ class FormatError(Exception):
 
 def read_regular(path: Path) -> bytes:
     """The file's bytes. Raises OSError, and FormatError for what is no regular file: a FIFO would never end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        require_regular(os.fstat(descriptor))
+    with open_regular(path) as file:
         return file.read()
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """The file, open for reading. Raises as `read_regular` does."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=1 << 20) as file:
+        require_regular(os.fstat(descriptor))
+        yield file
 
 
 def require_regular(status: os.stat_result) -> None:

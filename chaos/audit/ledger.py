@@ -6,17 +6,15 @@ dataset as it is now. What cannot be compared is unknown, never taken as right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from chaos.audit.consumed import ids_differ, ids_missing
 from chaos.audit.coverage import Expected, cover
-from chaos.audit.events import Finished, StepDone
-from chaos.audit.evidence import I64, Evidence, Manifest, Moment, Publish, Segment, SegmentMeta
+from chaos.audit.events import Finished
+from chaos.audit.evidence import Evidence, Manifest, Moment, Publish, Segment
 from chaos.audit.facts import RunBegun
 from chaos.audit.findings import Case, Finding, count, microbatches
-from chaos.audit.formats import bulk_digest
 from chaos.audit.ledger_prose import Teller
 from chaos.audit.logbook import lineage, unusable
 from chaos.audit.order import disorder, strange_samples
@@ -176,8 +174,8 @@ def _judge_rows(evidence: Evidence, begun: RunBegun, links: Sequence[Link], case
     Teller(evidence, segments, expected, plan).tell(coverage, case)
     if coverage.unread and data.problem is None:
         case.unsure.append(f"the dataset lacks {count(coverage.unread, 'sample')} that the ledger names")
-    case.wrong += _ids_differ(evidence, segments)
-    case.unsure += _ids_missing(evidence, segments)
+    case.wrong += ids_differ(evidence, segments)
+    case.unsure += ids_missing(evidence, segments)
     if plan is not None and evidence.begun is not None:
         case.wrong += strange_samples(evidence, evidence.begun, plan, segments)
 
@@ -207,65 +205,3 @@ def _updates(start: Moment, last: int, microbatch: int) -> str:
     """`4 to 6`; `4 (from microbatch 3 on) to 6 (of it 2 microbatches)`."""
     begin = f"{start[0]} (from microbatch {start[1]} on)" if start[1] else f"{start[0]}"
     return f"{begin} to {last}" + (f" (of it {microbatches(microbatch)})" if microbatch else "")
-
-
-def _whole_steps(segments: Sequence[Segment]) -> Iterator[tuple[SegmentMeta, int, I64]]:
-    """(place of the last of its segments, update, its sample ids) of the updates that are finished and all there.
-
-    segments: in the order of the lineage. The rows of an update in which a checkpoint lies are in several.
-    """
-    unfinished: dict[int, tuple[Moment, I64]] = {}  # by rank: where its last segment ended, ids of that update
-    for segment in segments:
-        meta, before = segment.meta, unfinished.pop(segment.meta.rank, None)
-        for step, ids in _ids_by_step(segment):
-            if step == meta.first_step and meta.first_microbatch:
-                if before is None or before[0] != meta.start:
-                    continue  # the rest of it is lost or was never written: told elsewhere
-                ids = np.concatenate([before[1], ids])
-            if meta.microbatch and step == meta.step:
-                unfinished[meta.rank] = ((meta.step, meta.microbatch), ids)
-            else:
-                yield meta, step, ids
-
-
-def _ids_by_step(segment: Segment) -> Iterator[tuple[int, I64]]:
-    """(update, its sample ids in the order of consumption), ascending."""
-    order = np.lexsort((segment.position, segment.microbatch, segment.step))
-    steps, ids = segment.step[order], segment.sample_id[order]
-    distinct, starts = np.unique(steps, return_index=True)
-    if not distinct.size:
-        return
-    yield from zip(distinct.tolist(), np.split(ids, starts[1:]), strict=True)
-
-
-def _recorded(evidence: Evidence) -> dict[tuple[int, int, int], StepDone]:
-    """(attempt, rank, updates done) → what the rank recorded."""
-    return {
-        (event.attempt, event.what.rank, event.what.step): event.what
-        for event in events(evidence, StepDone)
-        if event.attempt is not None
-    }
-
-
-def _ids_differ(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str]:
-    """The ids that a rank recorded at each step must be those of its ledger rows."""
-    recorded = _recorded(evidence)
-    for meta, step, ids in _whole_steps(segments):
-        done = recorded.get((meta.attempt, meta.rank, step + 1))
-        if done is not None and done.ids != bulk_digest(np.ascontiguousarray(ids, "<i8").tobytes()):
-            yield (
-                f"rank {meta.rank} of attempt {meta.attempt} recorded other samples for step {step} than "
-                f"its ledger has (first sample id there {int(ids[0])})"
-            )
-
-
-def _ids_missing(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str]:
-    """A published update must also be in the history of its rank."""
-    recorded = _recorded(evidence)
-    for segment in segments:
-        meta = segment.meta
-        finished = meta.last_step if meta.microbatch else meta.last_step + 1
-        for step in range(meta.first_step, min(finished, meta.first_step + 100_000)):
-            if (meta.attempt, meta.rank, step + 1) not in recorded:
-                yield f"the history of rank {meta.rank} in attempt {meta.attempt} lacks step {step + 1}"
-                break

@@ -6,12 +6,13 @@ what the attempt's choose entry names. Lineages and candidates are walks along t
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from chaos.audit.events import Chosen, Fenced, Published, Retired
-from chaos.audit.evidence import Choose, Entry, Evidence, Fence, Publish, Retire
+from chaos.audit.evidence import Choose, Entry, Evidence, Fence, Publish, Ref, Retire
 from chaos.audit.witnesses import events
 
 _SAID: Mapping[str, type[Any]] = {"fence": Fenced, "choose": Chosen, "publish": Published, "retire": Retired}
@@ -93,7 +94,8 @@ def _start(lives: Mapping[int, Attempt], published: Sequence[Publish], attempt: 
     choose = lives[attempt].choose if attempt in lives else None
     if choose is None or choose.parent is None:
         return None
-    earlier = [p for p in published if p.attempt < attempt and p.ref == choose.parent]
+    parent = choose.parent  # names first: there may be thousands
+    earlier = [p for p in published if p.attempt < attempt and p.name == parent.name and p.ref == parent]
     return earlier[-1] if earlier else None
 
 
@@ -106,6 +108,60 @@ def ancestry(entries: Sequence[Entry], newest: Publish | None) -> tuple[Publish,
         line += [p for p in reversed(lives[publish.attempt].published) if p.seq <= publish.seq]
         publish = _start(lives, published, publish.attempt)
     return tuple(line)
+
+
+class Growth:
+    """The log entry by entry: its lineage at each, as `lineage` has it of the entries up to there, in time that does
+    not grow with their number.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()  # that were published
+        self._latest = -1
+        self._fenced: list[int] = []
+        self._chooses: dict[int, Choose] = {}
+        self._published: dict[int, list[Publish]] = {}
+        self._places: dict[int, int] = {}  # of a publication in its attempt, by seq
+        self._by_ref: dict[Ref, list[Publish]] = {}
+
+    def add(self, entry: Entry) -> None:
+        if isinstance(entry, Fence):
+            self._latest = max(self._latest, entry.attempt)
+        if entry.attempt != self._latest:
+            return
+        if isinstance(entry, Fence) and entry.attempt not in self._fenced:
+            insort(self._fenced, entry.attempt)
+        elif isinstance(entry, Choose):
+            self._chooses.setdefault(entry.attempt, entry)
+        elif isinstance(entry, Publish):
+            self.names.add(entry.name)
+            own = self._published.setdefault(entry.attempt, [])
+            self._places[entry.seq] = len(own)
+            own.append(entry)
+            self._by_ref.setdefault(entry.ref, []).append(entry)
+
+    def lineage(self) -> Iterator[Publish]:
+        """Newest first."""
+        for number in reversed(self._fenced):
+            newest = self._published[number][-1] if number in self._published else self._start(number)
+            if newest is not None:
+                yield newest
+                yield from self.before(newest)
+                return
+
+    def before(self, publish: Publish) -> Iterator[Publish]:
+        """What the state of a publication descends from, newest first."""
+        each: Publish | None = publish
+        while each is not None:
+            place = self._places[each.seq]
+            each = self._published[each.attempt][place - 1] if place else self._start(each.attempt)
+            if each is not None:
+                yield each
+
+    def _start(self, attempt: int) -> Publish | None:
+        choose = self._chooses.get(attempt)
+        found = self._by_ref.get(choose.parent, ()) if choose is not None and choose.parent is not None else ()
+        return next((publish for publish in reversed(found) if publish.attempt < attempt), None)
 
 
 def candidates(entries: Sequence[Entry], attempt: int) -> tuple[Publish, ...]:

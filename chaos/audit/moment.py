@@ -11,7 +11,7 @@ from typing import Any
 
 from chaos.audit import progress
 from chaos.audit.alike import differences, json_object
-from chaos.audit.events import Event, Restored, StepDone
+from chaos.audit.events import Event, Restored
 from chaos.audit.evidence import Evidence, FileSeen, Manifest, Publish, RankNamed, SegmentMeta, ShardSeen
 from chaos.audit.findings import Case, Finding, listed
 from chaos.audit.formats import BEST, RANK_PARTS, TEXT_PARTS, is_shared, part_digest
@@ -20,7 +20,7 @@ from chaos.audit.partial import partial_faults, partial_unknown
 from chaos.audit.record import Bests, judge_record, running_best
 from chaos.audit.remembered import changed_since
 from chaos.audit.verified import damages, manifest_of
-from chaos.audit.witnesses import events, restored_by_attempt
+from chaos.audit.witnesses import restored_by_attempt, steps
 
 ID, NAME = 4, "one moment"
 
@@ -194,9 +194,8 @@ def _judge_restores(evidence: Evidence, case: Case) -> None:
         for many in restored.values()
         for event in many
     }
-    firsts: dict[tuple[int | None, int], Event[StepDone]] = {}
-    for event in events(evidence, StepDone):
-        firsts.setdefault((event.attempt, event.what.rank), event)
+    done = steps(evidence)
+    firsts = {who: done[int(own[0])] for who, own in done.by_rank.items()}
     for (attempt, rank), step in sorted(firsts.items(), key=str):
         file, n = places.get((attempt, rank), (None, 0))
         if file != step.file or n > step.n:

@@ -1,14 +1,15 @@
 """Plan format killpoint.plan/1, position → sample id, written a second time from its description (invariant 3).
 
 All arithmetic is modulo 2^64. Positions are worked off in pieces, so memory is constant whatever their number.
-Unlike a trainer, which looks up one batch, this runs over long stretches: every element carries the domain and
-the round keys of its own window, so that one pass permutes many windows at once.
+Unlike a trainer, which looks up one batch, this runs over long stretches. A round mixes one half of a number with
+its key, and a half has few values: where many numbers share a domain, each round's mixing is tabulated once.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from chaos.audit.formats import canonical, sha256_text
 
 _MASK = (1 << 64) - 1
 _ROUNDS = 6
-_PIECE = 1 << 16
+_PIECE = 1 << 15  # what a piece needs stays in the processor's cache
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
@@ -43,7 +44,10 @@ def _keys(seed: int, epoch: int, purpose: int, index: U64) -> U64:
 
 
 def permute(size: U64, key: U64, x: U64, root: U64) -> U64:
-    """feistel(size, key, x), element by element; root: ceil(sqrt(size)). All have one shape, and x < size."""
+    """feistel(size, key, x), element by element; root: ceil(sqrt(size)). All have one shape.
+
+    x: below size, or where a walk stands that has left it.
+    """
     b = (size + root - np.uint64(1)) // root
     y = x.copy()
     walking = np.arange(len(x))
@@ -60,6 +64,53 @@ def permute(size: U64, key: U64, x: U64, root: U64) -> U64:
         y[walking] = walked
         walking = walking[walked >= n]
     return y
+
+
+def permute_tabled(size: int, keys: U64, which: I64 | None, x: I64) -> I64:
+    """feistel(size, keys[which[i]], x[i]) for each i; the same as `permute`, faster where x is long.
+
+    keys: one of each bijection; which: int64 like x, None if there is one key only; x: int64, each in [0, size).
+    """
+    a = _ceil_root(size)
+    b = -(-size // a)
+    if len(keys) * _ROUNDS * (a + b) > 4 * len(x):  # the tables would cost more than they save
+        key = np.broadcast_to(keys, len(x)) if which is None else keys[which]
+        words = (np.full(len(x), word, np.uint64) for word in (size, a))
+        return permute(next(words), key, x.astype(np.uint64), next(words)).astype(np.int64)
+    left = x // b
+    right = x - left * b
+    index, shift = np.empty_like(x), np.empty_like(x)
+    tables = _round_shifts(keys, 0, b, a), _round_shifts(keys, 1, a, b)
+    for i in range(_ROUNDS):
+        half, other, radix, base = (left, right, a, b) if i % 2 == 0 else (right, left, b, a)
+        table = tables[i % 2][i // 2]
+        if which is None:
+            index = other
+        else:
+            np.multiply(which, base, out=index)
+            index += other
+        np.take(table, index, out=shift, mode="wrap")  # no index is outside; to raise would need a copy
+        half += shift
+        np.subtract(half, radix, out=shift)
+        np.minimum(half.view(np.uint64), shift.view(np.uint64), out=half.view(np.uint64))  # half % radix
+    left *= b
+    left += right
+    walking = np.flatnonzero(left >= size)
+    if walking.size:
+        key = np.broadcast_to(keys, len(walking)) if which is None else keys[which[walking]]
+        words = (np.full(len(walking), word, np.uint64) for word in (size, a))
+        left[walking] = permute(next(words), key, left[walking].astype(np.uint64), next(words)).astype(np.int64)
+    return left
+
+
+def _round_shifts(keys: U64, first: int, values: int, radix: int) -> I64:
+    """What rounds first, first + 2, … add to one half for every value of the other, modulo radix.
+
+    int64[rounds, keys · values], one key after another.
+    """
+    rounds = np.arange(first, _ROUNDS, 2, dtype=np.uint64)
+    mixed = splitmix64(splitmix64(keys + rounds[:, None])[:, :, None] ^ np.arange(values, dtype=np.uint64))
+    return (mixed % np.uint64(radix)).astype(np.int64).reshape(len(rounds), -1)
 
 
 def unpermute(size: int, key: int, y: int) -> int:
@@ -111,6 +162,10 @@ class Plan:
         ids = np.empty(len(wanted), dtype=np.int64)
         for start in range(0, len(wanted), _PIECE):
             piece = wanted[start : start + _PIECE]
+            first, last = int(piece.min()) // self.rows, int(piece.max()) // self.rows
+            if first == last:
+                ids[start : start + _PIECE] = self._in_epoch(first, piece - first * self.rows)
+                continue
             epochs, offsets = np.divmod(piece, self.rows)
             for epoch in np.unique(epochs).tolist():
                 of_epoch = epochs == epoch
@@ -118,38 +173,76 @@ class Plan:
         return ids
 
     def _in_epoch(self, epoch: int, offsets: I64) -> I64:
-        """Sample ids at offsets (each in [0, rows)) of one epoch."""
+        """Sample ids at offsets (each in [0, rows), at least one) of one epoch."""
         full = self.group_rows * self.window_groups
         short_at, lacking = self._short_group(epoch), self.groups * self.group_rows - self.rows
         short_window = short_at // self.window_groups
         # Where the offset would be if the short group were full: windows then all begin at multiples of `full`.
         after = (short_window + 1) * full - lacking
-        windows = np.where(offsets < after, offsets // full, (offsets + lacking) // full)
-        begins = windows * full - np.where(windows > short_window, lacking, 0)
-        distinct, which = np.unique(windows, return_inverse=True)
+        if not lacking or offsets.max() < after:
+            padded = offsets
+        elif offsets.min() >= after:
+            padded = offsets + lacking
+        else:
+            padded = np.where(offsets < after, offsets, offsets + lacking)
+        windows = padded // full
+        distinct, which = _numbered(windows)
         sizes = np.minimum(full, self.groups * self.group_rows - distinct * full)
         sizes = sizes - np.where(distinct == short_window, lacking, 0)
-        roots = np.array([_ceil_root(size) for size in sizes.tolist()], np.uint64)
         keys = _keys(self.seed, epoch, 2, distinct.astype(np.uint64))
-        inside = (offsets - begins).astype(np.uint64)
-        rows = permute(sizes.astype(np.uint64)[which], keys[which], inside, roots[which]).astype(np.int64)
+        rows = _permuted(sizes, keys, which, padded - windows * full)
         # Rows behind the short group's end skip the rows that it lacks.
         end_of_short = (short_at - short_window * self.window_groups + 1) * self.group_rows - lacking
-        rows += np.where((windows == short_window) & (rows >= end_of_short), lacking, 0)
-        places, row = np.divmod(rows, self.group_rows)
-        return self._group_at(epoch, windows * self.window_groups + places) * self.group_rows + row
+        if lacking and distinct[0] <= short_window <= distinct[-1]:
+            rows += np.where((windows == short_window) & (rows >= end_of_short), lacking, 0)
+        places = rows // self.group_rows
+        rows -= places * self.group_rows
+        places += windows * self.window_groups
+        return self._group_at(epoch, places) * self.group_rows + rows
 
     def _group_at(self, epoch: int, places: I64) -> I64:
         """Group at each place of the epoch's order of groups."""
-        count = len(places)
-        size = np.full(count, self.groups, np.uint64)
-        key = np.broadcast_to(_keys(self.seed, epoch, 1, _words(0)), count)
-        root = np.full(count, _ceil_root(self.groups), np.uint64)
-        return permute(size, key, places.astype(np.uint64), root).astype(np.int64)
+        key = int(_keys(self.seed, epoch, 1, _words(0))[0])
+        if self.groups <= _PIECE:
+            return _order(self.groups, key).take(places, mode="wrap")
+        distinct, which = _numbered(places)
+        return permute_tabled(self.groups, _words(key), None, distinct)[which]
 
     def _short_group(self, epoch: int) -> int:
         """Place of the last group, which may be short, in the epoch's order."""
-        return unpermute(self.groups, int(_keys(self.seed, epoch, 1, _words(0))[0]), self.groups - 1)
+        return _undone(self.groups, int(_keys(self.seed, epoch, 1, _words(0))[0]), self.groups - 1)
+
+
+@lru_cache(4)
+def _order(size: int, key: int) -> I64:
+    """The whole of one bijection: not to be changed."""
+    return permute_tabled(size, _words(key), None, np.arange(size))
+
+
+_undone = lru_cache(64)(unpermute)  # the same for every piece of an epoch
+
+
+def _numbered(values: I64) -> tuple[I64, I64]:
+    """(ascending values, among them those that occur; index among them of each value)."""
+    first, last = int(values.min()), int(values.max())
+    if last - first < len(values):
+        return np.arange(first, last + 1), values - first
+    distinct, which = np.unique(values, return_inverse=True)
+    return distinct, which
+
+
+def _permuted(sizes: I64, keys: U64, which: I64, x: I64) -> I64:
+    """feistel(sizes[w], keys[w], x[i]) with w = which[i] for each i. There are two or three different sizes."""
+    if (sizes == sizes[0]).all():
+        return permute_tabled(int(sizes[0]), keys, which if len(keys) > 1 else None, x)
+    result = np.empty_like(x)
+    for size in np.unique(sizes).tolist():
+        own = np.flatnonzero(sizes == size)
+        rank = np.full(len(sizes), -1, np.int64)
+        rank[own] = np.arange(len(own))
+        chosen = rank[which] >= 0
+        result[chosen] = permute_tabled(size, keys[own], rank[which[chosen]], x[chosen])
+    return result
 
 
 def plan_fingerprint(plan: PlanSpec) -> str:

@@ -37,29 +37,49 @@ def read_dataset(folder: Path | None, consumed: Iterable[I64]) -> Dataset:
             [path.name, path.stat().st_size, file.metadata.num_rows, bulk_digest(mapped(path))]
             for path, file in files
         ]
-        wanted = np.zeros(rows, np.bool_)
-        for ids in consumed:
-            wanted[ids[(ids >= 0) & (ids < rows)]] = True
-        content, known = _contents([file for _, file in files], wanted)
+        groups = _groups([file for _, file in files])
+        wanted = _wanted(groups, consumed)
+        content, known = _contents([file for _, file in files], groups, wanted)
     except (OSError, ValueError, pa.ArrowException, FormatError) as error:
         return Dataset(str(folder), problem=f"the dataset in {folder} cannot be read: {error}")
     return Dataset(str(folder), sha256_text(canonical(identity)), rows, content, known)
 
 
+def _groups(files: list[pq.ParquetFile]) -> I64:
+    """First row of every row group, and behind the last of them the number of all rows."""
+    sizes = [file.metadata.row_group(group).num_rows for file in files for group in range(file.num_row_groups)]
+    return np.cumsum([0, *sizes], dtype=np.int64)
+
+
+def _wanted(groups: I64, consumed: Iterable[I64]) -> npt.NDArray[np.bool_]:
+    """In which row groups any of the ids lie."""
+    rows = int(groups[-1])
+    touched = np.zeros(rows, np.bool_)
+    wanted = np.zeros(len(groups) - 1, np.bool_)
+    filled = np.flatnonzero(np.diff(groups))
+    for ids in consumed:
+        inside = len(ids) and ids.min() >= 0 and ids.max() < rows
+        touched[ids if inside else ids[(ids >= 0) & (ids < rows)]] = True
+        wanted[filled] = np.logical_or.reduceat(touched, groups[filled]) if filled.size else False
+        if wanted[filled].all():
+            break  # and so on from epoch to epoch
+    return wanted
+
+
 def _contents(
-    files: list[pq.ParquetFile], wanted: npt.NDArray[np.bool_]
+    files: list[pq.ParquetFile], groups: I64, wanted: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
     """Digests uint64[rows], and which of them were computed: untouched pages of both cost no memory."""
-    content = np.zeros(len(wanted), np.uint64)
-    known = np.zeros(len(wanted), np.bool_)
-    first = 0
+    content = np.zeros(int(groups[-1]), np.uint64)
+    known = np.zeros(len(content), np.bool_)
+    number = 0
     for file in files:
         for group in range(file.num_row_groups):
-            stop = first + file.metadata.row_group(group).num_rows
-            if wanted[first:stop].any():
+            first, stop = groups[number : number + 2].tolist()
+            if wanted[number]:
                 content[first:stop] = row_digests(file.read_row_group(group))
                 known[first:stop] = True
-            first = stop
+            number += 1
     return content, known
 
 

@@ -1,5 +1,6 @@
 """Reading shell: the bytes of shards and ledger segments → observations. Files are mapped, each byte hashed once
-for the file and once for its tensor, so a checkpoint of any size needs no memory of its own.
+for the file and once for its tensor, so a checkpoint of any size needs no memory of its own. Of a ledger segment
+nothing stays mapped: there may be thousands, and whoever judges their rows maps them again, a part at a time.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from chaos.audit.decode import decode
 from chaos.audit.evidence import FileSeen, Segment, SegmentMeta, ShardSeen, TensorSeen
 from chaos.audit.formats import FormatError, bulk_digest, require_regular
 
+_BUFFER_BYTES = 1 << 20
+_CHECKED_ROWS = 1 << 18  # at once
 _SIZES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
     "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
@@ -29,17 +33,29 @@ def see_file(path: Path, name: str, kind: str) -> FileSeen:
     """Size and digest of the file, and what it holds if it can be read as a `kind` (shard or ledger)."""
     try:
         data = mapped(path)
+        size, digest = len(data), bulk_digest(data) if kind == "shard" else _streamed_digest(path)
     except FormatError as error:
         return FileSeen(name, 0, "", problem=str(error))
     except OSError as error:
         return FileSeen(name, 0, "", problem=f"cannot be read: {error.strerror or error}", unreadable=True)
-    size, digest = len(data), bulk_digest(data)
     try:
         if kind == "shard":
             return FileSeen(name, size, digest, shard=parse_shard(data))
-        return FileSeen(name, size, digest, segment=parse_segment(data))
+        segment = parse_segment(data)
+        stored = StoredSegment(segment.meta, path, segment.rows, segment.first)
+        return FileSeen(name, size, digest, segment=stored)
     except FormatError as error:
         return FileSeen(name, size, digest, problem=str(error))
+
+
+def _streamed_digest(path: Path) -> str:
+    """The file's bulk digest, from a buffer that stays in the processor's cache. Raises OSError."""
+    state, buffer = xxhash.xxh3_128(), bytearray(_BUFFER_BYTES)
+    view = memoryview(buffer)
+    with open(path, "rb", buffering=0) as file:
+        while number := file.readinto(buffer):
+            state.update(view[:number])
+    return f"xxh3-128:{state.hexdigest()}"
 
 
 def mapped(path: Path) -> memoryview:
@@ -90,26 +106,71 @@ def _tensor(entry: dict[str, Any], data: memoryview, name: str) -> TensorSeen:
     return TensorSeen(dtype, shape, bulk_digest(data), value)
 
 
+class StoredSegment(Segment):
+    """A segment in a file. Every look at its rows maps the file anew, and for no longer than the rows are held.
+
+    Raises OSError or FormatError at such a look if the file has gone or changed since it was first read.
+    """
+
+    def __init__(self, meta: SegmentMeta, path: Path, rows: int, first: int | None) -> None:
+        for name, value in (("meta", meta), ("_path", path), ("_rows", rows), ("_first", first)):
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _COLUMNS:
+            return getattr(self.part(0, self.rows), name)
+        raise AttributeError(name)
+
+    @property
+    def rows(self) -> int:
+        return int(self.__dict__["_rows"])
+
+    @property
+    def first(self) -> int | None:
+        found: int | None = self.__dict__["_first"]
+        return found
+
+    def part(self, begin: int, end: int) -> Segment:
+        """Rows begin … end − 1, as views of a mapping of their own."""
+        table = _table(mapped(self.__dict__["_path"]))
+        if table.num_rows != self.rows:
+            raise FormatError("has changed while it was audited")
+        return _segment(self.meta, table.slice(begin, end - begin))
+
+
 def parse_segment(data: memoryview) -> Segment:
     """A ledger segment: an Arrow IPC file with exactly the format's columns. Raises FormatError."""
+    table = _table(data)
     try:
-        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-        table.validate(full=True)
         metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-        expected = {name: pa.from_numpy_dtype(dtype) for name, dtype in _COLUMNS.items()}
-        if {field.name: field.type for field in table.schema} != expected or table.num_columns != len(
-            expected
-        ):
-            raise FormatError(f"has the columns {', '.join(table.column_names)}, or of other types")
-        if any(column.null_count for column in table.columns):
-            raise FormatError("has empty values")
-        columns = {name: table[name].to_numpy() for name in _COLUMNS}
         numbers = {key: int(value) for key, value in metadata.items() if value.isdecimal()}
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except ValueError as error:
         raise FormatError(f"is no ledger segment: {error!r:.100}") from error
     if metadata.get("format") != "killpoint.ledger/1":
         raise FormatError(f"is no ledger segment: format {metadata.get('format')!r}")
     meta = decode(SegmentMeta, {**numbers, "run": metadata.get("run")}, "metadata")
-    if np.any(columns["position"][1:] < columns["position"][:-1]):
-        raise FormatError("is not sorted by position")
-    return Segment(meta, **columns)
+    segment = _segment(meta, table)
+    for begin in range(0, segment.rows, _CHECKED_ROWS):  # the pieces overlap by a row
+        position = segment.position[begin : begin + _CHECKED_ROWS + 1]
+        if np.any(position[1:] < position[:-1]):
+            raise FormatError("is not sorted by position")
+    return segment
+
+
+def _segment(meta: SegmentMeta, table: pa.Table) -> Segment:
+    return Segment(meta, **{name: table[name].to_numpy() for name in _COLUMNS})
+
+
+def _table(data: memoryview) -> pa.Table:
+    try:
+        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        table.validate(full=True)
+        expected = {name: pa.from_numpy_dtype(dtype) for name, dtype in _COLUMNS.items()}
+        columns = {field.name: field.type for field in table.schema}
+        if columns != expected or table.num_columns != len(expected):
+            raise FormatError(f"has the columns {', '.join(table.column_names)}, or of other types")
+        if any(column.null_count for column in table.columns):
+            raise FormatError("has empty values")
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FormatError(f"is no ledger segment: {error!r:.100}") from error
+    return table

@@ -26,8 +26,8 @@ def read_evidence(run: Path, dataset: Path | None = None) -> Evidence:
     data = _used(history, store)
     if dataset is None and data is not None:
         dataset = Path(data.dataset.path)
-    consumed = (seen.segment.sample_id for seen in store.files.values() if seen.segment is not None)
-    seen = read_dataset(dataset, consumed)
+    segments = (seen.segment for seen in store.files.values() if seen.segment is not None)
+    seen = read_dataset(dataset, (part.sample_id for segment in segments for part in segment.parts()))
     twins = tuple(_twin(run, place) for place in ("twin", "twin-2") if (run / place).is_dir())
     plan = None if data is None else data.plan
     experiment = _digest(run / "experiment.yaml")

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from chaos.audit.deaths import identity
-from chaos.audit.events import Detected, Event, Fenced, Formed, Joined, Restored, Resumed, SaveDue, StepDone
+from chaos.audit.events import Detected, Event, Fenced, Formed, Joined, Restored, Resumed, SaveDue
 from chaos.audit.evidence import Evidence, Moment
 from chaos.audit.facts import Receipt, RunBegun
-from chaos.audit.logbook import attempts
+from chaos.audit.logbook import Attempt, attempts
 from chaos.audit.redo import greatest_update, restored_moment
-from chaos.audit.witnesses import events, instant, steps_by_attempt
+from chaos.audit.witnesses import boot, events, instant, steps, steps_by_attempt
 
 _Instant = tuple[str | None, int]
 
@@ -44,16 +46,20 @@ class Recovery:
 
 def recoveries(evidence: Evidence) -> tuple[Recovery, ...]:
     """One for each attempt after the first."""
-    lives = attempts(evidence.store.log.entries)
-    return tuple(_recovery(evidence, number) for number in sorted(lives) if number > 0)
+    lives, done = attempts(evidence.store.log.entries), steps_by_attempt(evidence)
+    return tuple(
+        _recovery(evidence, life, greatest_update(done, number))
+        for number, life in sorted(lives.items())
+        if number > 0
+    )
 
 
-def _recovery(evidence: Evidence, attempt: int) -> Recovery:
-    life = attempts(evidence.store.log.entries)[attempt]
-    greatest = greatest_update(steps_by_attempt(evidence), attempt)
+def _recovery(evidence: Evidence, life: Attempt, greatest: int) -> Recovery:
+    """greatest: update that had been finished before."""
+    attempt = life.number
     restored, inside = restored_moment(life) if life.choose is not None else (None, 0)
     redo = None if restored is None else max(0, greatest - restored)
-    detection = _detection(evidence, attempt)
+    detection = _detection(evidence, life.fence.seq)
     strike = _strike(evidence, attempt, detection)
     detected = None if detection is None else instant(evidence, detection)
     joined = _last(evidence, Joined, attempt) or _last(evidence, Formed, attempt)
@@ -93,22 +99,18 @@ def _unfinished(evidence: Evidence, begun: RunBegun, attempt: int, restored: Mom
     return max(0, max(inside, default=0) - (restored[1] if restored[0] == reached else 0))
 
 
-def _detection(evidence: Evidence, attempt: int) -> Event[Detected] | Event[Resumed] | None:
-    """The first detection after the last fence before this attempt's, in the file of the supervisor that fenced."""
+def _detection(evidence: Evidence, fence_seq: int) -> Event[Detected] | Event[Resumed] | None:
+    """The first detection after the last fence before this one, in the file of the supervisor that fenced."""
     for file in evidence.history.files.values():
         found: Event[Detected] | Event[Resumed] | None = None
         for event in file.events:
             if isinstance(event.what, (Detected, Resumed)):
                 found = found or event
-            elif isinstance(event.what, Fenced) and event.what.seq == _fence_seq(evidence, attempt):
+            elif isinstance(event.what, Fenced) and event.what.seq == fence_seq:
                 return found
             elif isinstance(event.what, Fenced):
                 found = None
     return None
-
-
-def _fence_seq(evidence: Evidence, attempt: int) -> int:
-    return attempts(evidence.store.log.entries)[attempt].fence.seq
 
 
 def _strike(
@@ -128,9 +130,9 @@ def _strike(
             if event.file == detection.file and event.attempt == detection.attempt and event.n >= detection.n
         }
     struck: list[Receipt] = [
-        r for r in evidence.history.receipts if identity(r) in gone and r.attempt < attempt
+        r for r in evidence.history.receipts if r.lethal and identity(r) in gone and r.attempt < attempt
     ]
-    struck = struck or [r for r in evidence.history.receipts if identity(r) in gone]
+    struck = struck or [r for r in evidence.history.receipts if r.lethal and identity(r) in gone]
     return min(((r.boot, r.t_ns) for r in struck), key=lambda at: at[1], default=None)
 
 
@@ -148,12 +150,10 @@ def _latest(instants: Iterable[_Instant]) -> _Instant | None:
 
 def _first_step(evidence: Evidence, attempt: int, least: int) -> _Instant | None:
     """When the attempt first had done an update, of at least number `least`."""
-    found = [
-        instant(evidence, event)
-        for event in events(evidence, StepDone)
-        if event.attempt == attempt and event.what.step >= least
-    ]
-    return min(found, key=lambda at: at[1]) if found and len({boot for boot, _ in found}) == 1 else None
+    done = steps(evidence)
+    found = np.flatnonzero((done.attempt == attempt) & (done.step >= least))
+    boots = {boot(evidence, file) for file in done.files(found)}
+    return (boots.pop(), int(done.t_ns[found].min())) if len(boots) == 1 else None
 
 
 def _seconds(start: _Instant | None, end: _Instant | None) -> float | None:

@@ -36,7 +36,7 @@ def interruptions(evidence: Evidence) -> list[str]:
     found = [
         f"the {receipt.kind} at {receipt.point} in attempt {receipt.attempt}"
         for receipt in evidence.history.receipts
-        if _in_recovery(receipt)
+        if receipt.lethal and _in_recovery(receipt)
     ]
     lives, done = attempts(evidence.store.log.entries), steps_by_attempt(evidence)
     found += [

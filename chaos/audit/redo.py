@@ -2,15 +2,15 @@
 
 A save is due at every multiple of save_every, at the last step and, if the run asks for that, after every so many
 microbatches; it waits for the one in flight. So a rank that has finished update g has staged every save due before g,
-and all of those but the last are published.
+and all of those but the last are published. A rank that is given notice makes one more fall due, which all ranks
+record, and leaves when that one is published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from chaos.audit.disturbance_events import Leaving, Noticed
 from chaos.audit.events import Finished, SaveDue, SaveStaged
-from chaos.audit.evidence import Candidate, Evidence, Moment, Publish
+from chaos.audit.evidence import Candidate, Evidence, Moment
 from chaos.audit.facts import RunBegun
 from chaos.audit.findings import Case, Finding
 from chaos.audit.logbook import Attempt, attempts, candidates, unusable
@@ -35,7 +35,7 @@ def check(evidence: Evidence) -> Finding:
     for number, life in sorted(lives.items()):
         base = restored_moment(life)
         _judge_records(evidence, begun, number, base, done.get(number, {}), case)
-        _judge_published(begun, number, base, life.published, _ended(evidence, number), case)
+        _judge_published(evidence, begun, life, base, case)
         _judge_restart(evidence, begun, lives, done, number, case)
     return case.finding("nothing was restarted")
 
@@ -61,6 +61,12 @@ def due(begun: RunBegun, after: Moment, upto: Moment) -> list[Moment]:
     return [divmod(done, size) for done in sorted(found)]
 
 
+def _fell_due(evidence: Evidence, begun: RunBegun, attempt: int, after: Moment, upto: Moment) -> list[Moment]:
+    """As `due`, with those that a notice asked for."""
+    asked = {(event.what.step, 0) for event in events(evidence, Noticed) if event.attempt == attempt}
+    return sorted({*due(begun, after, upto), *(moment for moment in asked if after < moment <= upto)})
+
+
 def said(moment: Moment) -> str:
     """`step 4`, or `step 4, microbatch 3`."""
     return f"step {moment[0]}" + (f", microbatch {moment[1]}" if moment[1] else "")
@@ -83,7 +89,7 @@ def _judge_records(
     fell_due = {(e.what.rank, _moment(e.what)) for e in events(evidence, SaveDue) if e.attempt == attempt}
     staged = {(e.what.rank, _moment(e.what)) for e in events(evidence, SaveStaged) if e.attempt == attempt}
     for rank, greatest in sorted(ranks.items()):
-        for moment in due(begun, base, _before(begun, greatest)):
+        for moment in _fell_due(evidence, begun, attempt, base, _before(begun, greatest)):
             for noted, word in ((fell_due, "fell due"), (staged, "was staged")):
                 if (rank, moment) not in noted:
                     case.wrong.append(
@@ -97,13 +103,19 @@ def _moment(save: SaveDue | SaveStaged) -> Moment:
     return save.step, save.microbatch
 
 
-def _judge_published(
-    begun: RunBegun, attempt: int, base: Moment, published: Sequence[Publish], ended: int | None, case: Case
-) -> None:
-    """Saves are published one after another: none is left out before a later one, or before the end."""
-    there = {publish.moment for publish in published}
-    upto = max([*there, (ended or 0, 0)])
-    for moment in due(begun, base, upto):
+def _judge_published(evidence: Evidence, begun: RunBegun, life: Attempt, base: Moment, case: Case) -> None:
+    """Saves are published one after another: none is left out before a later one, or before the end. None is there
+    that did not fall due.
+    """
+    attempt, there = life.number, {publish.moment for publish in life.published}
+    upto = max([*there, (_ended(evidence, attempt) or 0, 0)])
+    fell_due = _fell_due(evidence, begun, attempt, base, upto)
+    for publish in life.published:
+        if publish.moment > base and publish.moment not in fell_due:
+            case.wrong.append(
+                f"{publish.name} was published, where no save falls due and no rank recorded that it was given notice"
+            )
+    for moment in fell_due:
         if moment not in there:
             later = (
                 "the run finished"
@@ -129,14 +141,16 @@ def _judge_restart(
     greatest = max(done[before].values())
     staged = [_moment(event.what) for event in events(evidence, SaveStaged) if event.attempt == before]
     base, restored = restored_moment(lives[before]), restored_moment(life)
-    known = sorted({*due(begun, base, _before(begun, greatest)), *(moment for moment in staged if moment > base)})
-    needed = known[-2] if len(known) > 1 else base
+    fell_due = _fell_due(evidence, begun, before, base, _before(begun, greatest))
+    known = sorted({*fell_due, *(moment for moment in staged if moment > base)})
+    left = [(event.what.step, 0) for event in events(evidence, Leaving) if event.attempt == before]
+    needed = max([known[-2] if len(known) > 1 else base, *left])
     between = [lives[later] for later in range(before + 1, number + 1) if later in lives]
     rejected = any(note.ref.moment >= needed for each in between for note in _rejections(evidence, each))
     if restored < needed and not rejected:
         skipped = (
             f"the save of {said(needed)}"
-            if len(known) > 1
+            if len(known) > 1 or left
             else f"{said(needed)}, from which attempt {before} started,"
         )
         case.wrong.append(

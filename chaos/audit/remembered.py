@@ -9,26 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.audit.events import StepDone
 from chaos.audit.evidence import Evidence
 from chaos.audit.findings import listed
 from chaos.audit.logbook import started_from
-from chaos.audit.witnesses import events, restored_by_attempt
+from chaos.audit.steps import Finder
+from chaos.audit.witnesses import restored_by_attempt, steps
 
 
 def changed_since(evidence: Evidence) -> Iterator[str]:
     """Parts of a checkpoint, as they were restored, that its ranks had not recorded so. Only at a step's boundary."""
-    done = {(event.attempt, event.what.rank, event.what.step): event.what for event in events(evidence, StepDone)}
+    done = steps(evidence)
     for attempt, told in sorted(restored_by_attempt(evidence).items()):
         origin = started_from(evidence.store.log.entries, attempt)
         if origin is None or origin.moment[1]:
             continue
         for event in told:
             rank, now = event.what.rank, event.what.state
-            recorded = done.get((origin.attempt, rank, origin.step))
-            if recorded is None or (event.what.name, event.what.step) != (origin.name, origin.step):
+            own = done.by_rank.get((origin.attempt, rank))
+            place = None if own is None else Finder(done, own).index(origin.step)
+            if place is None or (event.what.name, event.what.step) != (origin.name, origin.step):
                 continue
-            then = recorded.state
+            then = done[place].what.state
             differing = [part for part in sorted(now.keys() | then.keys()) if now.get(part) != then.get(part)]
             if differing:
                 yield (

@@ -6,9 +6,11 @@ the newest two was damaged before, one more must stay for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from chaos.audit.evidence import Evidence, Publish, Retire
 from chaos.audit.findings import Case, Finding
-from chaos.audit.logbook import lineage, publications, retired, unusable
+from chaos.audit.logbook import Growth, publications, retired, unusable
 from chaos.audit.verified import announced, damages
 
 ID, NAME = 7, "a way back"
@@ -22,10 +24,12 @@ def check(evidence: Evidence) -> Finding:
         case.unsure.append(broken)
         return case.finding()
     entries = evidence.store.log.entries
+    before = Growth()
     for entry in entries:
         if isinstance(entry, Retire):
             case.used = True
-            _judge_entry(evidence, entry, case)
+            _judge_entry(evidence, before, entry, case)
+        before.add(entry)
     gone = retired(entries)
     for publish in publications(entries):
         for damage in damages(evidence, publish):
@@ -40,31 +44,28 @@ def check(evidence: Evidence) -> Finding:
     return case.finding("nothing was retired")
 
 
-def _judge_entry(evidence: Evidence, entry: Retire, case: Case) -> None:
-    before = evidence.store.log.entries[: entry.seq]
-    line = lineage(before)
-    known = {publish.name for publish in publications(before)}
-    protected = _protected(evidence, line, entry)
+def _judge_entry(evidence: Evidence, before: Growth, entry: Retire, case: Case) -> None:
+    protected = _protected(evidence, before.lineage(), entry)
     for name in entry.names:
         if name in protected:
             which = (
                 "the newest checkpoint"
-                if name == line[0].name
+                if name == protected[0]
                 else "a checkpoint that is needed as the way back"
             )
             case.wrong.append(f"entry {entry.seq} retired {name}, at that time {which} of the lineage")
-        elif name not in known:
+        elif name not in before.names:
             case.wrong.append(f"entry {entry.seq} retired {name}, which was not published")
 
 
-def _protected(evidence: Evidence, line: tuple[Publish, ...], entry: Retire) -> set[str]:
+def _protected(evidence: Evidence, line: Iterable[Publish], entry: Retire) -> list[str]:
     """The newest of the lineage, down to the second that was whole."""
-    kept: set[str] = set()
+    kept: list[str] = []
     whole = 0
     for publish in line:
         if whole == _KEPT:
             break
-        kept.add(publish.name)
+        kept.append(publish.name)
         receipts = (announced(evidence, damage) for damage in damages(evidence, publish))
         whole += not any(receipt is not None and receipt.attempt < entry.attempt for receipt in receipts)
     return kept

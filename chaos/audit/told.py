@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.audit.events import Chosen, Fenced, Finished, Formed, Joined, Loaded, Published, StepDone
+from chaos.audit.events import Chosen, Fenced, Finished, Formed, Joined, Loaded, Published
 from chaos.audit.evidence import Evidence
 from chaos.audit.logbook import Attempt, attempts
-from chaos.audit.witnesses import events, restored_by_attempt
+from chaos.audit.witnesses import events, restored_by_attempt, steps_by_attempt
 
 
 def untold(evidence: Evidence) -> Iterator[str]:
@@ -22,7 +22,7 @@ def untold(evidence: Evidence) -> Iterator[str]:
         if (opened := file.opened) is not None and opened.role == "supervisor"
     }
     finished = {event.attempt for event in events(evidence, Finished)}
-    trained = {event.attempt for event in events(evidence, StepDone)}
+    trained = steps_by_attempt(evidence).keys()
     for number, life in sorted(attempts(evidence.store.log.entries).items()):
         owner = life.fence.owner
         if (owner.pid, owner.start_ticks, owner.host) not in led:

@@ -9,18 +9,21 @@ is there on one side only. A twin that cannot be trusted, or two that differ, pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import TypeVar
+
+import numpy as np
 
 from chaos.audit.events import Closed, Event, Restored, StepDone
 from chaos.audit.evidence import Evidence, Fence, Manifest, Moment, TwinSeen
 from chaos.audit.facts import RunBegun
 from chaos.audit.findings import Case, Finding, listed
 from chaos.audit.logbook import publications
+from chaos.audit.steps import Finder, Steps
 from chaos.audit.verified import manifest_of
-from chaos.audit.witnesses import events
+from chaos.audit.witnesses import events, steps
 
 W = TypeVar("W")
 ID, NAME = 5, "same trajectory"
@@ -28,11 +31,35 @@ _BY_UPDATES = frozenset({"model", "optimizer", "scheduler", "scaler", "progress"
 _SAME = ("seed", "ranks", "microbatches", "global_batch", "steps", "training_digest", "platform")
 
 
+class _Records:
+    """Updates by rank and number."""
+
+    def __init__(self, done: Steps) -> None:
+        self._done = done
+        ranks = np.unique(done.rank).tolist()
+        self._ranks = {rank: Finder(done, np.flatnonzero(done.rank == rank)) for rank in ranks}
+
+    def get(self, place: tuple[int, int]) -> StepDone | None:
+        """place: rank, step."""
+        found = self._ranks.get(place[0])
+        index = None if found is None else found.index(place[1])
+        return None if index is None else self._done[index].what
+
+    def first_unknown(self, done: Steps) -> tuple[int, int] | None:
+        """Of the updates that are not here, (step, rank) of the first."""
+        unknown: list[tuple[int, int]] = []
+        for rank in np.unique(done.rank).tolist():
+            lost = np.unique(done.step[done.rank == rank])
+            lost = lost[~np.isin(lost, self._ranks[rank].steps)] if rank in self._ranks else lost
+            unknown += [(int(lost[0]), rank)] if lost.size else []
+        return min(unknown, default=None)
+
+
 @dataclass(frozen=True)
 class _Twin:
     """What the twin did: by (rank, step), by rank at its start, by moment of its checkpoints."""
 
-    steps: Mapping[tuple[int, int], StepDone]
+    steps: _Records
     starts: Mapping[int, Restored]
     manifests: Mapping[Moment, Manifest]
 
@@ -101,7 +128,7 @@ def _other_fingerprints(evidence: Evidence, twin: TwinSeen) -> Iterator[str]:
         yield "its checkpoints are of another dataset, plan, configuration or code"
 
 
-def _events(twin: TwinSeen, kind: type[W]) -> tuple[Event[W], ...]:
+def _events(twin: TwinSeen, kind: type[W]) -> Sequence[Event[W]]:
     return twin.history.by_kind.get(kind, ())
 
 
@@ -112,7 +139,7 @@ def _manifests(twin: TwinSeen) -> dict[Moment, Manifest]:
 
 
 def _read(twin: TwinSeen) -> _Twin:
-    steps = {(event.what.rank, event.what.step): event.what for event in _events(twin, StepDone)}
+    steps = _Records(Steps.of(_events(twin, StepDone)))
     starts = {event.what.rank: event.what for event in _events(twin, Restored)}
     return _Twin(steps, starts, _manifests(twin))
 
@@ -215,9 +242,9 @@ def _checkpoint_differences(evidence: Evidence, twin: _Twin) -> Iterator[str]:
 
 def _untold(evidence: Evidence, twin: _Twin) -> Iterator[str]:
     """Updates of which the twin has no record: nothing is known of them."""
-    done = {(event.what.rank, event.what.step) for event in events(evidence, StepDone)}
-    lost = sorted(done - twin.steps.keys(), key=lambda key: (key[1], key[0]))
-    if lost:
-        yield f"the twin has no record of step {lost[0][1]} of rank {lost[0][0]}"
+    done = steps(evidence)
+    lost = twin.steps.first_unknown(done)
+    if lost is not None:
+        yield f"the twin has no record of step {lost[0]} of rank {lost[1]}"
     if not done:
         yield "the run has no record of any step"

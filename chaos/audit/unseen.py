@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from chaos.audit.events import Event, NonFinite, Published, SaveStaged, StepDone
+from chaos.audit.events import Event, NonFinite, Published, SaveStaged
 from chaos.audit.evidence import Choose, Evidence, Manifest
 from chaos.audit.facts import Receipt
 from chaos.audit.formats import checkpoint_name, part_digest
@@ -13,7 +13,7 @@ from chaos.audit.recovery_itself import interruptions
 from chaos.audit.redo import restored_step
 from chaos.audit.unseen_restarts import restarts, saves, tails
 from chaos.audit.verified import manifest_of
-from chaos.audit.witnesses import boot, events
+from chaos.audit.witnesses import boot, events, steps
 
 _NO_TEXT = part_digest("scheduler", {}, "null")
 _NO_TENSORS = part_digest("buffers", {}, None)
@@ -50,7 +50,7 @@ def _twin(evidence: Evidence) -> Iterator[str]:
 
 
 def _state(evidence: Evidence, manifests: Sequence[Manifest]) -> Iterator[str]:
-    rates = {event.what.lr for event in events(evidence, StepDone)}
+    rates = steps(evidence).rates()
     if not rates:
         yield "no update was done: nothing of the training was seen"
     elif len(rates) == 1:
@@ -112,7 +112,7 @@ def _epochs(evidence: Evidence) -> Iterator[str]:
 
 def _kills(evidence: Evidence) -> Iterator[str]:
     begun, receipts = evidence.begun, evidence.history.receipts
-    kills = [receipt for receipt in receipts if receipt.kind != "damage"]
+    kills = [receipt for receipt in receipts if receipt.lethal]
     restarts = [number for number in attempts(evidence.store.log.entries) if number > 0]
     if restarts and not receipts:
         yield "no planned fault struck: the recoveries here answer failures that nobody planned"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from chaos.audit.events import Event, FencedOff, Published, SaveDue, SaveStaged
@@ -46,9 +47,10 @@ def _met(evidence: Evidence) -> bool:
     for event in events(evidence, SaveStaged):
         staged.setdefault((event.file, event.attempt), []).append(event)
     for due in events(evidence, SaveDue):
-        before = [event for event in staged.get((due.file, due.attempt), ()) if event.n < due.n]
-        if before:
-            last = before[-1]
+        mine = staged.get((due.file, due.attempt), ())
+        earlier = bisect_left(mine, due.n, key=lambda event: event.n)
+        if earlier:
+            last = mine[earlier - 1]
             name = checkpoint_name(last.what.step, last.attempt or 0, last.what.microbatch)
             there = published.get(name)
             if there is None or (boot(evidence, there.file) == boot(evidence, due.file) and due.t_ns < there.t_ns):

@@ -7,7 +7,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+import numpy as np
+
 from chaos.audit.deaths import explained, mismatch, observe, orphaning, receipts_of, unexplained
+from chaos.audit.disturbances import unasked
 from chaos.audit.events import Closed, ExitConfirmed, Exited, Finished, GaveUp, ProcessNamed, Resumed, Spawned
 from chaos.audit.evidence import Evidence, HistoryFile
 from chaos.audit.facts import Fault, Head
@@ -15,6 +18,7 @@ from chaos.audit.failures import unaccounted
 from chaos.audit.findings import Case, Finding
 from chaos.audit.logbook import publications
 from chaos.audit.selfsame import contradictions, lost_facts
+from chaos.audit.steps import NO_ATTEMPT
 from chaos.audit.told import untold
 from chaos.audit.verified import manifest_of
 from chaos.audit.witnesses import events
@@ -36,8 +40,10 @@ def check(evidence: Evidence) -> Finding:
         if wrong := mismatch(evidence, fault, receipts[0]):
             case.unsure.append(f"fault {fault} {wrong}")
         elif observe(evidence, receipts[0]) is None:
-            pid = receipts[0].target.pid
-            case.unsure.append(f"fault {fault} has a receipt, but nobody saw process {pid} end as it says")
+            seen = "nothing that was recorded shows it"
+            if receipts[0].lethal:
+                seen = f"nobody saw process {receipts[0].target.pid} end as it says"
+            case.unsure.append(f"fault {fault} has a receipt, but {seen}")
     planned = {fault.id for fault in evidence.faults}
     for receipt in evidence.history.receipts:
         if evidence.begun is not None and receipt.fault not in planned:
@@ -45,6 +51,7 @@ def check(evidence: Evidence) -> Finding:
     case.wrong += contradictions(evidence)
     case.unsure += unexplained(evidence)
     case.unsure += unaccounted(evidence)
+    case.unsure += unasked(evidence)
     return case.finding("no fault was planned")
 
 
@@ -130,7 +137,8 @@ def _without_end(evidence: Evidence) -> Iterator[str]:
             if spawned in children and spawned not in meant:
                 yield f"history/{file.name} has no end: the launcher of process {spawned[0]} was cut off"
         elif (opened.pid, opened.start_ticks) not in meant | _exited(evidence):
-            acted = file.name in took_part or any(event.attempt is not None for event in file.events)
+            led = any(event.attempt is not None for event in file.events) or np.any(file.steps.attempt != NO_ATTEMPT)
+            acted = file.name in took_part or led
             if acted or opened.role == "supervisor":
                 yield f"history/{file.name} has no end, and nothing says that process {opened.pid} was ended"
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from chaos.audit.events import Event, Restored, StepDone
 from chaos.audit.evidence import Evidence
+from chaos.audit.steps import Steps
 
 W = TypeVar("W")
 
 
-def events(evidence: Evidence, kind: type[W]) -> tuple[Event[W], ...]:
+def events(evidence: Evidence, kind: type[W]) -> Sequence[Event[W]]:
     """Every event of exactly this kind, file by file, each in its own order."""
     return evidence.history.by_kind.get(kind, ())
+
+
+def steps(evidence: Evidence) -> Steps:
+    """Every update that a rank recorded, in columns."""
+    return Steps.of(events(evidence, StepDone))
 
 
 def boot(evidence: Evidence, file: str) -> str | None:
@@ -28,11 +35,11 @@ def instant(evidence: Evidence, event: Event[object]) -> tuple[str | None, int]:
 
 def steps_by_attempt(evidence: Evidence) -> dict[int, dict[int, int]]:
     """attempt → rank → greatest number of updates done."""
+    done = steps(evidence)
     found: dict[int, dict[int, int]] = {}
-    for event in events(evidence, StepDone):
-        if event.attempt is not None:
-            ranks = found.setdefault(event.attempt, {})
-            ranks[event.what.rank] = max(ranks.get(event.what.rank, 0), event.what.step)
+    for (attempt, rank), own in done.by_rank.items():
+        if attempt is not None:
+            found.setdefault(attempt, {})[rank] = max(0, int(done.step[own].max()))
     return found
 
 

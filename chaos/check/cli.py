@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chaos.shell import EXIT_UNJUDGED, JsonOption, QuietOption, errors_reported, print_json
+from chaos.shell import (
+    EXIT_UNJUDGED,
+    DeadlineOption,
+    JobsOption,
+    JsonOption,
+    PointOption,
+    QuietOption,
+    errors_reported,
+    new_folder,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from chaos.check.command import Checked, Watch
@@ -27,12 +36,11 @@ def command(
         typer.Option(metavar="TIME", help="60s, 5m, 1h: no trial begins that would exceed it, and all of it is used; "
                      "without it every point once and no more"),
     ] = None,
-    point: Annotated[
-        list[str] | None, typer.Option(metavar="POINT", help="only kills at this point; repeatable")
-    ] = None,
+    point: PointOption = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="stop at the first trial that fails")] = False,
     seed: Annotated[int, typer.Option(min=0, help="of the drawing of pairs")] = 0,
-    deadline_s: Annotated[float, typer.Option(min=1.0, help="a trial that takes longer is `unfinished`")] = 60.0,
+    jobs: JobsOption = 1,
+    deadline_s: DeadlineOption = 60.0,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="write JUnit XML, one test case a trial")] = None,
     output: Annotated[Path | None, typer.Option(help="new folder; otherwise one below runs/")] = None,
     as_json: JsonOption = False,
@@ -48,11 +56,10 @@ def command(
         from chaos.experiment import load_experiment
 
         budget_s = None if budget is None else parse_budget(budget)
-        limits = Limits(budget_s, tuple(point or ()), fail_fast, seed, deadline_s)
+        limits = Limits(budget_s, tuple(point or ()), fail_fast, seed, deadline_s, jobs)
         found = load_experiment(experiment)
-        folder = output or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-check"
         with _watch(limits.budget_s, quiet) as watch:
-            checked = check(found, folder.resolve(), limits, watch)
+            checked = check(found, new_folder(output, "check"), limits, watch)
         if junit is not None:
             from chaos.check.junit import write_junit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,28 +18,29 @@ from chaos.errors import CheckError, OutputExists, RecordingFailed
 from chaos.experiment import Experiment
 from chaos.interrupts import Interrupts
 from chaos.life import Place
+from chaos.points import Role
 from chaos.runfolder import read_recorded
-from chaos.sweep.conduct import Conductor
+from chaos.sweep.conduct import SPARES, Conductor, Task
+from chaos.sweep.jobs import conduct_all, more_cpus
 from chaos.sweep.outline import Outline
-from chaos.sweep.record import CLEAN, KILLED, undisturbed, with_recovery
-from chaos.sweep.results import Ending, Journal, Result
+from chaos.sweep.record import CLEAN, KILLED, share_twin, undisturbed, with_recovery
+from chaos.sweep.results import Journal, Result
 from chaos.sweep.summary import Summary, summarize
 from chaos.sweep.trials import Trial, base
 from trainers.spec import BUILT_IN, code_digest
-
-_SPARES = 2
 
 
 @dataclass(frozen=True)
 class Limits:
     """Of a check. budget_s: None for every point once and nothing more. points: only kills at these, all if empty.
-    fail_fast: the first trial that is not as it must be ends it. deadline_s: of one trial."""
+    fail_fast: the first trial that is not as it must be ends it. deadline_s: of one trial. jobs: trials at a time."""
 
     budget_s: float | None = None
     points: tuple[str, ...] = ()
     fail_fast: bool = False
     seed: int = 0
     deadline_s: float = 60.0
+    jobs: int = 1
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,18 @@ def check(experiment: Experiment, folder: Path, limits: Limits, watch: Watch) ->
     """
     if folder.exists():
         raise OutputExists(f"{folder}: exists already and was left as it is; a check needs a new --output")
+    more = more_cpus(experiment.run, limits.jobs)
+    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=SPARES, more_cpus=more) as place:
+        return check_in(place, experiment, folder, limits, watch)
+
+
+def check_in(place: Place, experiment: Experiment, folder: Path, limits: Limits, watch: Watch) -> Checked:
+    """As `check`, in a place that is there already and takes processes up again."""
     place_of_record = lastgood.place_of(experiment)
     known = lastgood.read(place_of_record)
-    pace = Pace(limits.budget_s, known.median_s if known else {})
-    run = experiment.run
+    pace = Pace(limits.budget_s, known.median_s if known else {}, jobs=limits.jobs)
     journal = Journal(folder, {"config": experiment.config_digest, "code": code_digest([]), "check": vars(limits)})
-    extra = run.ranks + run.standbys + 1  # for runs in processes of their own, beside those that are kept
-    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=_SPARES, more_cpus=extra) as place:
-        work = _Check(experiment, folder, place, limits, watch, pace, journal)
-        checked, files = work.do(known)
+    checked, files = _Check(experiment, folder, place, limits, watch, pace, journal).do(known)
     if checked.verdict == "valid" and not limits.points:
         lastgood.write(place_of_record, LastGood(files, pace.medians_s()))
     return checked
@@ -124,6 +128,8 @@ class _Check:
             outline = with_recovery(self._experiment, bare, self._folder, self._place, self._watch.say)
         except RecordingFailed as failed:
             return self._first_kill(bare, failed), files
+        if self._limits.jobs > 1:
+            share_twin(self._experiment, self._folder, self._place, self._watch.say)
         self._forget_recordings()
         planned = plan(outline, self._limits.points, self._changed(known, files), self._limits.seed)
         self._require_points(planned)
@@ -139,7 +145,8 @@ class _Check:
         self._note("the first kill was not survived as it must be; nothing more was drawn up")
         self._watch.trial(trial)
         self._afresh()
-        result = self._conducted(trial)
+        result = self._conductor.carry_out(Task(trial))
+        self._ended(result)
         if result.good:
             raise failed
         return self._checked(bare, [Planned(trial, Stage.ONCE)], set())
@@ -148,34 +155,35 @@ class _Check:
         self._journal.predict(
             (each.trial.name, [expected.to_json() for expected in each.trial.predictions or ()]) for each in planned
         )
-        left = set()
-        for each in planned:
-            if not self._pace.fits(kind_of(each.trial.own_supervisor)):
-                left.add(each.trial.name)
-                continue
-            self._watch.trial(each.trial)
-            if not self._conducted(each.trial).good and self._limits.fail_fast:
-                self._note("stopped at the first failure, as asked")
-                break
+        left: set[str] = set()
+        tasks = self._affordable(planned, left)
+        conduct_all(self._conductor, self._limits.jobs, tasks, self._watch.trial, self._ended)
         return self._checked(outline, planned, left)
 
-    def _conducted(self, trial: Trial) -> Result:
-        """A user's own workload may keep something in its modules that outlives a run: what fails in processes that
+    def _affordable(self, planned: list[Planned], left: set[str]) -> Iterator[Task]:
+        """What the budget allows, trial by trial as time goes by; the names of all others are put in `left`.
+
+        A user's own workload may keep something in its modules that outlives a run: what fails in processes that
         served a run before is done again in fresh ones, which are what its reproducer has.
         """
-        result = self._conductor.conduct(trial)
         own = self._experiment.run.workload not in BUILT_IN
-        if not result.good and own and self._place.reuse and not trial.own_supervisor:
-            self._note(f"{trial.name} failed in processes that had served other trials: it and all after it ran in "
-                       "fresh ones")
-            self._afresh()
-            result = _second_opinion(result, self._conductor.conduct(trial))
-        if not result.good:
-            result = replace(result, reproduce=self._conductor.reproduce_command(trial.name))
-        self._pace.add(kind_of(trial.own_supervisor), result.duration_s)
+        for each in planned:
+            if self._limits.fail_fast and not all(result.good for result in self._journal.results.values()):
+                self._note("stopped at the first failure, as asked")
+                return
+            if self._pace.fits(kind_of(each.trial.own_supervisor)):
+                yield Task(each.trial, doubted=own)
+            else:
+                left.add(each.trial.name)
+
+    def _ended(self, result: Result) -> None:
+        if result.afresh:
+            which = "it and all after it" if self._limits.jobs == 1 else "it and those after it in its job"
+            self._note(f"{result.trial} failed in processes that had served other trials ({result.afresh}); {which} "
+                       "ran in fresh ones")
+        self._pace.add(kind_of(result.role == Role.SUPERVISOR), result.duration_s)
         self._journal.add(result)
         self._watch.result(result)
-        return result
 
     def _afresh(self) -> None:
         if self._experiment.run.workload not in BUILT_IN:
@@ -219,12 +227,3 @@ class _Check:
     def _note(self, text: str) -> None:
         self._notes.append(text)
         self._watch.say(text)
-
-
-
-def _second_opinion(first: Result, again: Result) -> Result:
-    """Of a trial that was done again in fresh processes. What was invalid once is not made good by not coming again."""
-    if not again.good or first.ending is not Ending.INVALID:
-        return again
-    return replace(again, ending=Ending.UNKNOWN, why="valid in fresh processes, and before that, in processes that had "
-                   f"served other trials, invalid: {first.why}")  # fmt: skip

@@ -29,10 +29,14 @@ class Pace:
     """Counts the time since it was made, and knows how long trials of each kind take."""
 
     def __init__(
-        self, budget_s: float | None, known_s: Mapping[str, float], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """budget_s: None for no end. known_s: medians of an earlier check, used until there are own ones."""
-        self.budget_s, self._known_s, self._clock = budget_s, known_s, clock
+        self, budget_s: float | None, known_s: Mapping[str, float], clock: Callable[[], float] = time.monotonic,
+        jobs: int = 1,
+    ) -> None:  # fmt: skip
+        """budget_s: None for no end. known_s: medians of an earlier check, used until there are own ones.
+
+        jobs: trials at a time.
+        """
+        self.budget_s, self._known_s, self._clock, self._jobs = budget_s, known_s, clock, jobs
         self._began = clock()
         self._seen_s: dict[str, list[float]] = {}
 
@@ -67,7 +71,7 @@ class Pace:
 
     def would_do_s(self, kinds: Iterable[str]) -> int:
         """The budget within which these trials would have been done too, rounded up, with a tenth to spare."""
-        needed_s = 1.1 * (self.elapsed_s + sum(map(self.expected_s, kinds)))
+        needed_s = 1.1 * (self.elapsed_s + sum(map(self.expected_s, kinds)) / self._jobs)
         return math.ceil(needed_s / _ROUND_S) * _ROUND_S
 
 

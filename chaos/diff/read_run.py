@@ -61,10 +61,7 @@ def read_run(folder: Path) -> Side:
 
 
 def _events(history: History, kind: type[Any]) -> Iterator[Event[Any]]:
-    for file in history.files.values():
-        for event in file.events:
-            if isinstance(event.what, kind) and event.attempt is not None:
-                yield event
+    yield from (event for event in history.by_kind.get(kind, ()) if event.attempt is not None)
 
 
 def _in_order(events: list[Event[Any]]) -> list[Event[Any]]:
@@ -166,7 +163,7 @@ def _settings(begun: RunBegun, data: DataNamed | None) -> dict[str, str]:
 
 def _metadata(folder: Path, begun: RunBegun, history: History) -> dict[str, str]:
     opened = [file.opened for file in history.files.values() if isinstance(file.opened, Opened)]
-    instants = [event.t_ns for file in history.files.values() for event in file.events]
+    instants = [event.t_ns for events in history.by_kind.values() for event in events]
     return {
         "run id": begun.run,
         "experiment": begun.config_digest,

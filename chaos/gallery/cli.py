@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chaos.shell import JsonOption, QuietOption, errors_reported, print_json
+from chaos.shell import JsonOption, QuietOption, errors_reported, new_folder, print_json
 
 if TYPE_CHECKING:
     from chaos.gallery.command import Watch
@@ -34,9 +33,8 @@ def command(
     with errors_reported():
         from chaos.gallery.command import default_folder, show
 
-        folder = output or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-gallery"
         with _watch(quiet) as watch:
-            gallery = show(bugs or default_folder(), only or (), folder.resolve(), watch)
+            gallery = show(bugs or default_folder(), only or (), new_folder(output, "gallery"), watch)
         if as_json:
             print_json(gallery.to_json())
         else:

@@ -3,45 +3,53 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chaos.errors import SweepError
 from chaos.experiment import Experiment
 from chaos.interrupts import Interrupts
 from chaos.life import Place
 from chaos.sweep import trials as drawn
-from chaos.sweep.conduct import Conductor
+from chaos.sweep.conduct import SPARES, Conductor, Task
+from chaos.sweep.jobs import conduct_all, more_cpus
 from chaos.sweep.outline import Outline
-from chaos.sweep.record import record
+from chaos.sweep.record import CLEAN, KILLED, record, share_twin
 from chaos.sweep.results import Journal, Result
-from chaos.sweep.summary import Summary, summarize
+from chaos.sweep.summary import Pace, Summary, summarize
 from chaos.sweep.trials import Trial
 from trainers.spec import code_digest
 
 _TWICE = 20  # of so many gated trials one is run twice, and has to do the same
-_SPARES = 2  # beside what a trial needs: two kills in a row find somebody warm
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which trials: kinds, points and ranks by name (empty: all), and how many of them."""
+    """Which trials: points and ranks by name (empty: all), and how many of them. kind: sigkill or sigterm."""
 
     points: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     sample: int | None = None
     pairs: bool = False
     seed: int = 0
+    kind: str = "sigkill"
 
 
 @dataclass(frozen=True)
 class Swept:
-    """A sweep, finished or not."""
+    """A sweep, finished or not. pace: of this life of it."""
 
     trials: tuple[Trial, ...]
     results: Mapping[str, Result]
     summary: Summary
+    pace: Pace
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {**self.summary.to_json(), "pace": self.pace.to_json()}
 
 
 @dataclass(frozen=True)
@@ -54,35 +62,44 @@ class Watch:
     result: Callable[[Result], None] = lambda result: None
 
 
-def sweep(experiment: Experiment, folder: Path, choice: Choice, deadline_s: float, watch: Watch) -> Swept:
-    """Conducts every trial that has no result yet. Raises SweepError; an interrupt ends it, and it can go on."""
-    run = experiment.run
-    extra = run.ranks + run.standbys + 1  # for the runs of trials with a supervisor of their own
-    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=_SPARES, more_cpus=extra) as place:
-        return sweep_in(place, experiment, folder, choice, deadline_s, watch)
+def sweep(
+    experiment: Experiment, folder: Path, choice: Choice, deadline_s: float, watch: Watch, jobs: int = 1
+) -> Swept:
+    """Conducts every trial that has no result yet, `jobs` at a time.
+
+    Raises SweepError; an interrupt ends it, and it can go on.
+    """
+    more = more_cpus(experiment.run, jobs)
+    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=SPARES, more_cpus=more) as place:
+        return sweep_in(place, experiment, folder, choice, deadline_s, watch, jobs)
 
 
 def sweep_in(
-    place: Place, experiment: Experiment, folder: Path, choice: Choice, deadline_s: float, watch: Watch
+    place: Place, experiment: Experiment, folder: Path, choice: Choice, deadline_s: float, watch: Watch, jobs: int = 1
 ) -> Swept:
     """As `sweep`, in a place that is there already and takes processes up again."""
     identity = {"config": experiment.config_digest, "code": code_digest([]), "choice": vars(choice)}
     journal = Journal(folder, identity)
-    for name in ("clean", "killed"):
+    for name in (CLEAN, KILLED):
         shutil.rmtree(folder / name, ignore_errors=True)
     found = draw_up(record(experiment, folder, place, watch.say), choice)
     left = [trial for trial in found if trial.name not in journal.results]
     journal.predict((trial.name, [each.to_json() for each in trial.predictions or ()]) for trial in left)
-    watch.begin(len(found), len(found) - len(left))
-    conductor = Conductor(experiment, folder, place, deadline_s)
     twice = {trial.name for trial in [trial for trial in found if trial.gated][::_TWICE]}
-    for trial in left:
-        watch.trial(trial)
-        done = conductor.conduct_twice(trial) if trial.name in twice else conductor.conduct(trial)
-        result = _with_command(done, conductor)
+    tasks = [Task(trial, trial.name in twice) for trial in left]
+    jobs = max(1, min(jobs, len(tasks)))
+
+    def ended(result: Result) -> None:
         journal.add(result)
         watch.result(result)
-    return Swept(tuple(found), journal.results, summarize(found, journal.results))
+
+    if jobs > 1:
+        share_twin(experiment, folder, place, watch.say)
+    watch.begin(len(found), len(found) - len(left))
+    began = time.monotonic()
+    conduct_all(Conductor(experiment, folder, place, deadline_s), jobs, tasks, watch.trial, ended)
+    pace = Pace(len(tasks), time.monotonic() - began, jobs)
+    return Swept(tuple(found), journal.results, summarize(found, journal.results), pace)
 
 
 def draw_up(outline: Outline, choice: Choice) -> list[Trial]:
@@ -91,13 +108,10 @@ def draw_up(outline: Outline, choice: Choice) -> list[Trial]:
         found = drawn.pairs(outline, choice.sample or 100, choice.seed)
         found = drawn.chosen(found, choice.points, choice.ranks, None, choice.seed)
     else:
-        everything = [*drawn.singles(outline), *drawn.gates(outline), *drawn.recoveries(outline)]
+        kills = (*drawn.singles(outline), *drawn.gates(outline), *drawn.recoveries(outline))
+        everything = drawn.notices(outline) if choice.kind == "sigterm" else kills
         found = drawn.chosen(everything, choice.points, choice.ranks, choice.sample, choice.seed)
     if not found:
         raise SweepError("no trial is left: no such point is passed by such a rank here; `killpoint points --record` "
                          "lists what is")
     return sorted(found, key=lambda trial: trial.own_supervisor)
-
-
-def _with_command(result: Result, conductor: Conductor) -> Result:
-    return result if result.good else replace(result, reproduce=conductor.reproduce_command(result.trial))

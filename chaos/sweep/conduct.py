@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chaos.cluster import ray_address
 from chaos.experiment import Experiment
+from chaos.hints import resume_command
 from chaos.life import Place
 from chaos.run import run_experiment
 from chaos.sweep.canonical import digest_of
@@ -31,6 +31,7 @@ from chaos.sweep.trials import Trial
 
 _CLI = [sys.executable, "-m", "chaos.cli", "run"]
 _NOTHING: Mapping[str, Any] = {"verdict": "unknown"}
+SPARES = 2  # workers kept warm beside what a trial needs: two kills in a row find somebody
 _GRACE_S = 20.0  # for a command whose deadline has passed to leave things clean
 
 
@@ -43,19 +44,47 @@ class End:
     late: bool = False
 
 
+@dataclass(frozen=True)
+class Task:
+    """A trial to be conducted. twice: it has to do the same both times. doubted: a failure in processes that have
+    served other trials is looked at again in fresh ones."""
+
+    trial: Trial
+    twice: bool = False
+    doubted: bool = False
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Task:
+        """The inverse of `asdict`."""
+        return cls(Trial.from_json(value["trial"]), value["twice"], value["doubted"])
+
+
 class Conductor:
     """Runs trials of one experiment below `folder`, one after another."""
 
     def __init__(self, experiment: Experiment, folder: Path, place: Place, deadline_s: float) -> None:
-        self._experiment, self._folder, self._place = experiment, folder, place
-        self._deadline_s = deadline_s
+        self.experiment, self.folder, self.place, self.deadline_s = experiment, folder, place, deadline_s
 
-    def reproduce_command(self, name: str) -> str:
-        """The one line that repeats a trial; one whose supervisor is struck has to be resumed besides."""
-        return f"killpoint run {shlex.quote(str(_file(self._place_of(name))))}"
+    def reproduce_command(self, trial: Trial) -> str:
+        """The one line that repeats a trial. One whose supervisor dies is taken up again by a second command in it."""
+        folder = self._place_of(trial.name)
+        run = ["killpoint", "run", str(_file(folder))]
+        if not trial.own_supervisor:
+            return shlex.join(run)
+        again = folder.with_name(f"{folder.name}.again")
+        return f"{shlex.join([*run, '--output', str(again)])}; {resume_command(again)}"
+
+    def carry_out(self, task: Task) -> Result:
+        """The trial's result, with the command that repeats it unless all is as it has to be."""
+        trial = task.trial
+        result = self.conduct_twice(trial) if task.twice else self.conduct(trial)
+        if task.doubted and not result.good and self.place.reuse and not trial.own_supervisor:
+            self.place.start_afresh()
+            result = second_opinion(result, self.conduct(trial))
+        return result if result.good else replace(result, reproduce=self.reproduce_command(trial))
 
     def _place_of(self, name: str) -> Path:
-        return self._folder / "trials" / name.replace("/", "_").replace(":", "-")
+        return self.folder / "trials" / name.replace("/", "_").replace(":", "-")
 
     def conduct_twice(self, trial: Trial) -> Result:
         """Runs a gated trial two times, which must do the same; if they do not, the result is unknown."""
@@ -74,7 +103,7 @@ class Conductor:
         """Runs the trial. `look` sees the run's folder; only what failed keeps it."""
         folder = self._place_of(trial.name)
         shutil.rmtree(folder, ignore_errors=True)  # of an interrupted sweep
-        experiment = with_faults(self._experiment, trial.faults, _file(folder), twin=True)
+        experiment = with_faults(self.experiment, trial.faults, _file(folder), twin=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         _file(folder).write_text(experiment.text, encoding="utf-8")
         started = time.monotonic()
@@ -88,9 +117,9 @@ class Conductor:
 
     def _end(self, trial: Trial, experiment: Experiment, folder: Path) -> End:
         if trial.own_supervisor:
-            return _in_two_processes(folder, _file(folder), self._deadline_s, self._place.environment)
-        with _deadline(self._deadline_s):
-            outcome = run_experiment(experiment, folder, place=self._place)
+            return _in_two_processes(folder, _file(folder), self.deadline_s, self.place.environment)
+        with _deadline(self.deadline_s):
+            outcome = run_experiment(experiment, folder, place=self.place)
         late = outcome.interrupted is signal.SIGALRM and outcome.failure is not None
         if outcome.interrupted is not None and outcome.interrupted is not signal.SIGALRM:
             raise KeyboardInterrupt
@@ -118,6 +147,15 @@ def judged(trial: Trial, end: End, duration_s: float) -> Result:
         trial.name, point, role.value, rank, ending, len(trial.faults), struck, predicted, recoveries,
         round(duration_s, 3), why,
     )  # fmt: skip
+
+
+def second_opinion(first: Result, again: Result) -> Result:
+    """Of a trial that was done again in fresh processes. What was invalid once is not made good by not coming again."""
+    again = replace(again, afresh=f"{first.ending.value}: {first.why}")
+    if not again.good or first.ending is not Ending.INVALID:
+        return again
+    return replace(again, ending=Ending.UNKNOWN, why="valid in fresh processes, and before that, in processes that had "
+                   f"served other trials, invalid: {first.why}")  # fmt: skip
 
 
 def _as_predicted(trial: Trial, recoveries: tuple[Recovered, ...]) -> bool | None:
@@ -188,7 +226,7 @@ def _command(arguments: list[str], until: float, workers: Mapping[str, str]) -> 
     """Exit status, output and errors of `killpoint run`; None if the deadline passed."""
     process = subprocess.Popen(
         [*_CLI, *arguments, "--json", "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, **workers, "RAY_ADDRESS": ray_address()},
+        env={**os.environ, **workers},
     )  # fmt: skip
     try:
         out, err = process.communicate(timeout=max(1.0, until - time.monotonic()))

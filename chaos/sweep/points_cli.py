@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chaos.shell import JsonOption, QuietOption, errors_reported, print_json
+from chaos.shell import JsonOption, QuietOption, errors_reported, new_folder, print_json
 
 if TYPE_CHECKING:
     from chaos.sweep.outline import Outline
@@ -55,11 +54,11 @@ def _recorded(path: Path | None, output: Path | None, quiet: bool) -> Outline:
     from chaos.sweep.record import record
 
     experiment = packaged_experiment("sweep.yaml") if path is None else load_experiment(path)
-    folder = output or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-points"
+    folder = new_folder(output, "points")
     if folder.exists():
         raise OutputExists(f"{folder}: exists already and was left as it is; choose another --output")
     with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=1) as place:
         if quiet:
-            return record(experiment, folder.resolve(), place, lambda text: None)
+            return record(experiment, folder, place, lambda text: None)
         with SweepProgress() as progress:
-            return record(experiment, folder.resolve(), place, progress.say)
+            return record(experiment, folder, place, progress.say)

@@ -7,10 +7,11 @@ update ahead. What remains open between these facts is a range; behind a gate no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chaos.points import Pace
+from chaos.points import Pace, is_user_point
 from chaos.sweep.outline import Outline
 
 _EXACT_BEFORE = ("step.begin", "microbatch.fetched", "microbatch.forward", "microbatch.backward", "reduce.before")
@@ -43,8 +44,14 @@ class Prediction:
         low, high = self.finished
         return restored in self.restored and max(0, low - restored) <= redo_steps <= max(0, high - restored)
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Prediction:
+        """The inverse of `asdict`."""
+        low, high = value["finished"]
+        return cls(tuple(value["restored"]), (low, high), value["cut_short"])
+
     def to_json(self) -> dict[str, Any]:
-        """Field by field, with the redo that follows."""
+        """Field by field, with the redo that follows: for people, and for `results.jsonl`."""
         if self.cut_short:
             return {"restored_steps": [], "finished_steps": list(self.finished), "redo_steps": []}
         low, high = self.finished
@@ -82,6 +89,29 @@ def _in_save(outline: Outline, point: str, hit: int) -> Prediction:
         return Prediction((before, here), (here, here))
     published = point in _REPORTED
     return Prediction((here,) if published else (before,), (here, following))
+
+
+def of_notice(outline: Outline, point: str, hit: int) -> Prediction:
+    """A rank is given notice at this passage of attempt 0: nothing is done again, whatever step it is that is saved.
+
+    It is the step whose reduction comes next; in the background, one of those that may be trained until that save is
+    done.
+    """
+    run, due = outline.run, outline.due
+    if point.startswith("recover."):
+        steps = range(1, 2)
+    elif is_user_point(point):
+        steps = range(1, run.steps + 1)
+    elif point.startswith(("save.", "shard.", "ledger.")):
+        following = due[hit] if hit < len(due) else run.steps
+        background = point not in ("save.staged", "save.queued")
+        steps = range(due[hit - 1] + 1, following + 2 if background else due[hit - 1] + 2)
+    else:
+        step = (hit - 1) // run.microbatches + 1 if _pace(point) is Pace.MICROBATCH else hit
+        next_one = step if point in _EXACT_BEFORE else step + 1
+        steps = range(next_one, next_one + 1)
+    restored = tuple(sorted({min(step, run.steps) for step in steps}))
+    return Prediction(restored, (restored[0], restored[0]))
 
 
 def of_committer(outline: Outline, point: str, hit: int) -> Prediction:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from chaos.errors import RecordingFailed
+from chaos.errors import RecordingFailed, TwinFailed
 from chaos.experiment import Experiment, parse_experiment
 from chaos.life import Place
 from chaos.run import Outcome, run_experiment
 from chaos.runfacts import placed_workload
-from chaos.runfolder import read_recorded
+from chaos.runfolder import EXPERIMENT, read_recorded
 from chaos.sweep.outline import Outline, outline
 from chaos.sweep.trials import base
+from chaos.twin import provide_twin
 from storage.history import read_history
 
 CLEAN, KILLED = "clean", "killed"
@@ -44,6 +46,14 @@ def with_recovery(
     return outline(experiment.run, clean, killed, _run_id(clean), _blocks(experiment, clean))
 
 
+def share_twin(experiment: Experiment, folder: Path, place: Place, say: Callable[[str], None]) -> None:
+    """Has the twin trained once, beside the clean run in `folder`, before trials run side by side and all need it."""
+    say("the twin, with which every trial is compared")
+    of_trials = with_faults(experiment, (), folder / CLEAN / EXPERIMENT)  # where the workload is named as they name it
+    with suppress(TwinFailed):  # which every trial then says
+        provide_twin(of_trials, folder / CLEAN, place, lambda event: None)
+
+
 def with_faults(experiment: Experiment, faults: Iterable[dict[str, Any]], path: Path, **run: Any) -> Experiment:
     """The experiment with these faults in place of its own, and other settings. `path`: the file that it would be."""
     settings = experiment.settings.run.model_dump(mode="json", exclude_defaults=True)
@@ -52,7 +62,7 @@ def with_faults(experiment: Experiment, faults: Iterable[dict[str, Any]], path: 
 
 
 def _run(experiment: Experiment, faults: Iterable[dict[str, Any]], folder: Path, place: Place) -> Outcome:
-    recorded = with_faults(experiment, faults, folder / "experiment.yaml", twin=False)
+    recorded = with_faults(experiment, faults, folder / EXPERIMENT, twin=False)
     outcome = run_experiment(recorded, folder, record_passages=True, place=place)
     if outcome.verdict["verdict"] != "valid":
         wrong = "; ".join(

@@ -10,9 +10,10 @@ from rich.text import Text
 
 from chaos.points import CATALOGUE
 from chaos.printable import printable
+from chaos.sweep.command import Swept
 from chaos.sweep.results import Ending, Result
 from chaos.sweep.soak import Soaked
-from chaos.sweep.summary import Summary
+from chaos.sweep.summary import Pace, Summary
 from chaos.sweep.trials import Trial
 
 _LEFT = {"processes": "child processes", "handles": "file handles", "shared": "files in shared memory"}
@@ -22,10 +23,11 @@ _LEGEND = (
 )
 
 
-def render(trials: Sequence[Trial], results: Mapping[str, Result], summary: Summary) -> RenderableType:
+def render(swept: Swept) -> RenderableType:
     """Everything, the verdict last."""
+    summary = swept.summary
     return Group(
-        _map(trials, results), Text(_LEGEND, style="dim"), Text(""), _counts(summary), *_failing(summary),
+        _map(swept.trials, swept.results), Text(_LEGEND, style="dim"), Text(""), _counts(swept), *_failing(summary),
         Text(f"verdict: {summary.verdict}"),
     )  # fmt: skip
 
@@ -41,7 +43,7 @@ def render_soak(soaked: Soaked) -> RenderableType:
     size = f"{soaked.before.memory_bytes >> 20} MiB before, {soaked.after.memory_bytes >> 20} MiB after"
     table.add_row("memory", f"{size}; {soaked.growth_bytes_a_run / 1024:.1f} KiB more a run in the second half")
     summary = soaked.swept.summary
-    return Group(_counts(summary), table, *_failing(summary), Text(f"verdict: {soaked.verdict}"))
+    return Group(_counts(soaked.swept), table, *_failing(summary), Text(f"verdict: {soaked.verdict}"))
 
 
 def _map(trials: Sequence[Trial], results: Mapping[str, Result]) -> Table:
@@ -83,11 +85,11 @@ def _mark(result: Result | None) -> str:
     return {Ending.INVALID: "I", Ending.UNKNOWN: "U", Ending.UNFINISHED: "L"}[result.ending]
 
 
-def _counts(summary: Summary) -> Table:
+def _counts(swept: Swept) -> Table:
+    summary = swept.summary
     table = Table(box=None, show_header=False, pad_edge=False)
     endings = ", ".join(f"{count} {name}" for name, count in sorted(summary.endings.items())) or "none"
     percent = 100 * summary.struck / summary.enumerated if summary.enumerated else 0.0
-    per_s = summary.enumerated / summary.seconds if summary.seconds else 0.0
     table.add_row("fired", f"{summary.struck} of {summary.enumerated} ({percent:.4g} %)")
     table.add_row("trials", endings)
     met = f"{summary.met} as predicted before the trial, {summary.exact} of them to the step"
@@ -95,8 +97,16 @@ def _counts(summary: Summary) -> Table:
     if summary.recovery_median_s is not None:
         table.add_row("kill to first new step", f"median {summary.recovery_median_s:.3f} s, worst "
                       f"{summary.recovery_worst_s:.3f} s, {summary.recoveries} recoveries")  # fmt: skip
-    table.add_row("time", f"{summary.seconds:.0f} s in trials, {per_s:.2f} trials a second")
+    table.add_row("time", f"{summary.seconds:.0f} s in trials{_pace(swept.pace)}")
     return table
+
+
+def _pace(pace: Pace) -> str:
+    """Of this life of the sweep, which may have had nothing to do."""
+    if not pace.trials:
+        return ""
+    at_once = f", {pace.jobs} at a time" if pace.jobs > 1 else ""
+    return f"; {pace.trials} trials in {pace.seconds:.0f} s{at_once}, {pace.trials_per_s:.2f} a second"
 
 
 def _failing(summary: Summary) -> list[RenderableType]:

@@ -42,6 +42,7 @@ class Result:
     """One trial. struck: faults with a receipt and a death that matches. why: empty if it is as it has to be.
 
     predicted: whether every recovery was as predicted; None if nothing was predicted or no verdict was reached.
+    afresh: if this is of fresh processes, what was wrong before in processes that had served other trials.
     """
 
     trial: str
@@ -56,6 +57,7 @@ class Result:
     duration_s: float
     why: str = ""
     reproduce: str = ""
+    afresh: str = ""
 
     @property
     def good(self) -> bool:

@@ -11,6 +11,7 @@ import gc
 import importlib
 import os
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +24,10 @@ from chaos.interrupts import Interrupts
 from chaos.life import Place
 from chaos.schema import RunSettings
 from chaos.sweep.command import Swept, Watch
-from chaos.sweep.conduct import Conductor
-from chaos.sweep.results import Journal
-from chaos.sweep.summary import summarize
+from chaos.sweep.conduct import SPARES, Conductor, Task
+from chaos.sweep.jobs import conduct_all
+from chaos.sweep.results import Journal, Result
+from chaos.sweep.summary import Pace, summarize
 from chaos.sweep.trials import Trial
 from trainers.spec import code_digest
 
@@ -33,7 +35,6 @@ KILLS_A_RUN = 5
 _EARLIEST_S, _LATEST_S = 0.02, 0.5  # after the attempt began to train
 _HANDLES_A_RUN = 0.5  # a run has five kills: what each of them left would be ten times that
 _SHARED = Path("/dev/shm")
-
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Soaked:
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         return {
-            **self.swept.summary.to_json(), "verdict": self.verdict, "kills": self.kills, "leaks": self.leaks,
+            **self.swept.to_json(), "verdict": self.verdict, "kills": self.kills, "leaks": self.leaks,
             "before": vars(self.before), "after": vars(self.after),
             "handles_a_run": round(self.handles_a_run, 3), "memory_growth_bytes_a_run": round(self.growth_bytes_a_run),
         }  # fmt: skip
@@ -103,18 +104,20 @@ def soak(experiment: Experiment, folder: Path, kills: int, seed: int, deadline_s
     left = [trial for trial in trials if trial.name not in journal.results]
     _settle()
     before = Footprint.now()
-    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=2) as place:
+    with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=SPARES) as place:
         watch.begin(len(trials), len(trials) - len(left))
-        conductor = Conductor(experiment, folder, place, deadline_s)
-        for trial in left:
-            watch.trial(trial)
-            result = conductor.conduct(trial)
+        began = time.monotonic()
+
+        def ended(result: Result) -> None:
             journal.add(result)
             watch.result(result)
             memory.append(psutil.Process().memory_info().rss)
             handles.append(psutil.Process().num_fds())
+
+        conduct_all(Conductor(experiment, folder, place, deadline_s), 1, map(Task, left), watch.trial, ended)
+        pace = Pace(len(left), time.monotonic() - began)
     after = Footprint.now()
-    swept = Swept(tuple(trials), journal.results, summarize(trials, journal.results))
+    swept = Swept(tuple(trials), journal.results, summarize(trials, journal.results), pace)
     struck = sum(result.struck for result in journal.results.values())
     half = len(memory) // 2
     return Soaked(swept, struck, before, after, _slope(memory[half:]), _slope(handles[half:]))

@@ -17,6 +17,24 @@ from chaos.sweep.trials import Trial
 
 
 @dataclass(frozen=True)
+class Pace:
+    """So many trials by the clock, `jobs` at a time."""
+
+    trials: int
+    seconds: float
+    jobs: int = 1
+
+    @property
+    def trials_per_s(self) -> float:
+        """0 without trials."""
+        return self.trials / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {"trials": self.trials, "seconds": round(self.seconds, 1), "jobs": self.jobs}
+
+
+@dataclass(frozen=True)
 class Summary:
     """Counts of trials, unless they say seconds."""
 

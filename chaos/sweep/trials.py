@@ -8,7 +8,7 @@ A trial's name says what it does, so that one that failed can be asked for again
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,6 +43,13 @@ class Trial:
         at = self.faults[-1]["at"]
         return at.get("point", ANY_TIME), (Role(at["role"]), at.get("rank"))
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Trial:
+        """The inverse of `asdict`."""
+        said = value["predictions"]
+        predictions = None if said is None else tuple(Prediction.from_json(each) for each in said)
+        return cls(**{**value, "faults": tuple(value["faults"]), "predictions": predictions})
+
 
 def singles(outline: Outline) -> Iterator[Trial]:
     """A kill at every passage of attempt 0."""
@@ -54,6 +61,16 @@ def singles(outline: Outline) -> Iterator[Trial]:
         first, known = base(outline), outline.clean.get((Role.SUPERVISOR, None), {}).get(point, 0)
         for hit in range(known + 1, hits + 1):  # those before are passed without a kill, and have their trials
             yield _on_top(first, outline, (Role.SUPERVISOR, None), point, hit, attempt=0)
+
+
+def notices(outline: Outline) -> Iterator[Trial]:
+    """A notice at every passage of a rank in attempt 0."""
+    for (role, rank), points in sorted(outline.clean.items(), key=_process_order):
+        for point, hits in points.items() if role is Role.RANK else ():
+            for hit in range(1, hits + 1):
+                fault = {**_fault(role, rank, point, hit), "kind": "sigterm"}
+                expected = predict.of_notice(outline, point, hit)
+                yield Trial(f"sigterm:{_who(role, rank)}/{point}/{hit}", (fault,), (expected,))
 
 
 def recoveries(outline: Outline) -> Iterator[Trial]:

@@ -269,3 +269,12 @@ def test_announced_damage_of_sealed_files(tmp_path: Path, path: str) -> None:
 
 def test_without_a_log_nothing_is_judged(tmp_path: Path) -> None:
     says(audit_run(tmp_path), 1, "not_judged", "no commit log")
+
+
+def test_strays_are_told_beside_a_manifest_and_an_entry_that_are_damaged(run: Simulation) -> None:
+    (run.folder / "store/tmp/left").write_bytes(b"")
+    (run.folder / "store/manifests/s00000012-a0002.json").write_bytes(b"{")
+    (run.folder / "store/log/00000003.json").write_bytes(b"{")
+    strays = audit_run(run.folder).strays
+    assert "tmp/left" in strays
+    assert not {"log/00000003.json", "manifests/s00000012-a0002.json"} & set(strays)

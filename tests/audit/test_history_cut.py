@@ -233,3 +233,26 @@ def test_a_launcher_that_was_cut_off(tmp_path: Path, judged: Judge, spawned: boo
     cut = "history/launcher-h-102-1020.jsonl has no end: the launcher of process 103 was cut off"
     gone = "the history of the launcher of process 103 (rank) is missing"
     judged(sim.folder, 10, "unknown", cut if spawned else gone)
+
+
+def test_the_line_that_was_cut_off_is_told(run: Simulation, judged: Judge) -> None:
+    path = run.procs[0].history.path
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+    judged(run.folder, 10, "unknown", f"history/{path.name} was cut: the end of {run.supervisor.name} has seen line "
+           f"{len(lines)}, it ends at line {len(lines) - 1}")  # fmt: skip
+
+
+def test_the_line_that_a_manifest_has_seen_otherwise_is_told(run: Simulation, judged: Judge) -> None:
+    path = run.procs[0].history.path
+    (head,) = (head for head in manifest_heads(run.folder, 4) if head["file"] == path.name)
+    events = bodies(path)
+    events[1]["clock"] += 1
+    rechain(path, events)
+    judged(run.folder, 10, "unknown", f"history/{path.name} is another one than the manifest of s00000004-a0000 has "
+           f"seen: line {head['n'] + 1} differs")  # fmt: skip
+
+
+def manifest_heads(folder: Path, step: int) -> list[dict[str, Any]]:
+    paths = (folder / "store" / "manifests").glob(f"s{step:08d}-*.json")
+    return [rank["history"] for path in paths for rank in json.loads(path.read_bytes())["body"]["ranks"]]

@@ -354,7 +354,7 @@ def test_the_supervisor_must_say_what_it_wrote(tmp_path: Path, judged: Judge) ->
         two_kills(tmp_path / "run", edit).folder,
         2,
         "invalid",
-        "recorded the choice of s00000004-a0000, entry",
+        "recorded the choice of s00000004-a0000, entry 9 says s00000006-a0001",
     )
 
 
@@ -374,7 +374,9 @@ def test_attempt_0_need_not_say_that_it_started_from_nothing(tmp_path: Path, jud
     del sim.choose
     sim.train(5)
     sim.kill(F0)
-    judged(go_on(sim), 2, "valid")
+    folder = go_on(sim)
+    judged(folder, 2, "valid")
+    judged(folder, 6, "valid")
 
 
 def test_events_of_no_attempt_are_no_evidence(tmp_path: Path, judged: Judge) -> None:
@@ -418,7 +420,7 @@ def test_what_cannot_be_read_proves_nothing(
     folder = go_on(one_kill(tmp_path), reject=reject)
     unreadable(monkeypatch, *names)
     judged(folder, 1, "unknown", "cannot be read: Too many open files")
-    judged(folder, 2, "unknown", "cannot be read: Too many open files")
+    judged(folder, 2, "unknown", "cannot be read: Too many open files", names[0])
 
 
 def test_a_log_entry_that_cannot_be_read(
@@ -484,3 +486,64 @@ def test_a_candidate_that_was_made_up(tmp_path: Path, judged: Judge, status: str
             thing["candidates"].insert(0, made_up)
 
     judged(two_kills(tmp_path / "run", edit).folder, 2, "invalid", "lists s00000099-a0000, which was no candidate")
+
+
+def test_a_restore_without_a_choice_is_seen_before_any_step(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    sim.fence()
+    sim.parent, sim.step = ref(sim.branch[-1]), 4
+    sim.restore()
+    sim.finish(finished=False)
+    judged(sim.folder, 2, "invalid", "attempt 1 trained without recording what it started from")
+
+
+def test_a_fresh_start_is_told_with_the_newest_three(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0], keep=99, save_every=1))
+    sim.start()
+    sim.train(5)
+    sim.kill(F0)
+    judged(go_on(sim, take=9), 2, "invalid", "a fresh start over s00000005-a0000, s00000004-a0000 and s00000003-a0000, "
+           "which were published")  # fmt: skip
+
+
+def test_the_first_of_several_damages_is_told(tmp_path: Path, judged: Judge) -> None:
+    other = {**DAMAGE, "id": "f6"}
+    sim = one_kill(tmp_path, faults=(F0, DAMAGE, other))
+    sim.damage(SHARD.replace("r0001", "r0000"), DAMAGE)
+    sim.damage(SHARD, other)
+    judged(go_on(sim, take=1), 2, "invalid", "it does not verify: store/shards/s00000004-a0000-r0000.safetensors has")
+
+
+def test_an_outsider_is_told_beside_the_newest_candidate(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path, faults=(F0, F1, DAMAGE))
+    sim.damage(SHARD, DAMAGE)
+    left = ref(sim.branch[1])
+    sim.recover(reject=1)
+    sim.train(5)
+    sim.kill(F1)
+    sim.edit = take(left)
+    judged(go_on(sim), 2, "invalid", "attempt 2 chose s00000004-a0000", "the newest candidate is s00000004-a0001)")
+
+
+def test_damage_by_an_earlier_attempts_fault_that_struck_after_the_choice(tmp_path: Path, judged: Judge) -> None:
+    """Within one boot the instants decide, not the attempts."""
+    sim = one_kill(tmp_path, faults=(F0, DAMAGE))
+    sim.recover()
+    sim.damage(SHARD, DAMAGE)
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 2, "valid")
+
+
+def test_damage_in_another_boot_is_dated_by_its_attempt(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path, faults=(F0, DAMAGE))
+    sim.edit = lambda kind, thing: thing.update(boot="another") if kind == "receipt" else None
+    sim.damage(SHARD, DAMAGE)
+    judged(go_on(sim), 2, "invalid", "took s00000004-a0000, which did not verify")
+
+
+def test_a_restart_that_was_killed_before_it_chose_is_judged(tmp_path: Path, judged: Judge) -> None:
+    sim = one_kill(tmp_path)
+    sim.fence()
+    sim.finish(finished=False)
+    judged(sim.folder, 2, "valid")

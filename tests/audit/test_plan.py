@@ -88,3 +88,21 @@ def test_no_positions_no_samples() -> None:
 def test_impossible_parameters(parameters: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError, match="no plan has these parameters"):
         Plan(*parameters)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 400), st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=3), st.integers(0, 99))
+def test_tabled_rounds_permute_alike(size: int, keys: list[int], start: int) -> None:
+    x = np.tile(np.arange(start, start + size) % size, 8)  # long enough for tables to pay
+    which = np.arange(len(x)) % len(keys)
+    tabled = plan_module.permute_tabled(size, np.array(keys, np.uint64), which, x)
+    slow = {(k, v): plan_reference.feistel(size, k, v) for k in set(keys) for v in range(size)}
+    assert tabled.tolist() == [slow[keys[w], v] for w, v in zip(which.tolist(), x.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("parameters", [(700, 16, 3, 5), (1000, 100, 4, 9), (999, 7, 11, 1)])
+def test_long_stretches_equal_the_slow_reading(parameters: tuple[int, int, int, int]) -> None:
+    first = parameters[0] - 40  # over an epoch's border
+    slow = [plan_reference.sample_id(p, *parameters) for p in range(first, first + 90)]
+    ids = Plan(*parameters).sample_ids(np.arange(first, first + 4000))
+    assert ids[:90].tolist() == slow

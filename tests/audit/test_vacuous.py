@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from judging import Judge
 from simulated_run import F0, F1, Edit, Settings, Simulation, fault, two_kills
 
 from chaos.audit import audit_run
+from chaos.audit.read_run import read_evidence
+from chaos.audit.verdict import judge
 
 
 def on_receipt(change: Any, of: str = "f1") -> Edit:
@@ -460,3 +463,12 @@ def test_damage_is_seen_in_the_file(
     seen = audit_run(sim.folder).faults[0].observed
     assert (None if seen is None else seen.how) == how
     judged(sim.folder, 10, "unknown" if how is None else "valid")
+
+
+def test_two_receipts_of_one_fault(run: Simulation) -> None:
+    """On disk a receipt bears its fault's name; evidence may come from elsewhere."""
+    evidence = read_evidence(run.folder)
+    twice = (*evidence.history.receipts, evidence.history.receipts[0])
+    finding = judge(replace(evidence, history=replace(evidence.history, receipts=twice))).invariant(10)
+    assert finding.verdict == "unknown"
+    assert "fault f0 (sigkill of rank 1 at step.end hit 5 of attempt 0) has 2 receipts" in finding.witness

@@ -26,6 +26,7 @@ from storage.log import CommitLog
 from storage.manifest import FileRecord, Fingerprints, Manifest, RankRecord, checkpoint_name
 from storage.objects import LocalObjects, no_point
 from storage.process import current_process
+from storage.retrying import Retrying
 from trainers.parts import REPLICATED, part_digests
 from trainers.reports import SaveReport
 from trainers.saver import Saver, SaverIdentity
@@ -71,7 +72,8 @@ def measure(folder: Path, workload: Workload, rounds: int) -> dict[str, Any]:
 
     staging = Staging(0, 1)
     staging.prepare(workload)
-    saver = Saver(SaverIdentity("bench", fence.attempt, 0, 1), objects, staging, history, report, no_point)
+    identity, store = SaverIdentity("bench", fence.attempt, 0, 1), Retrying(objects, 0.0)
+    saver = Saver(identity, store, staging, history, report, no_point)
     tensors = [*workload.model.parameters(), *(t for s in workload.optimizer.state.values() for t in s.values())]
     buffers = [torch.zeros_like(t) for t in tensors]
     times: dict[str, list[float]] = {"copy": [], "stall": [], "raw_write_fsync": [], "save": []}

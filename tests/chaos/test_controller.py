@@ -17,7 +17,7 @@ from chaos.gates import create_gate, hold_gate
 from chaos.points import Role
 from chaos.receipts import has_receipt, read_receipts, receipt_for, write_receipt
 from storage.history import History
-from storage.process import ProcessId, is_stopped
+from storage.process import ProcessId, is_stopped, start_ticks, this_host
 from trainers.events import (
     AttemptStarted,
     DeathDetected,
@@ -58,6 +58,24 @@ def test_a_timed_kill_has_its_receipt_and_strikes(run_folder: Path, sleeper: Sle
     (receipt,) = read_receipts(run_folder)
     assert (receipt.target, receipt.kind, receipt.rank) == (target, "sigkill", 1)
     assert (receipt.point, receipt.hit, receipt.history) == (None, None, None)
+
+
+@pytest.mark.parametrize(("heeds", "end"), [("SIG_IGN", signal.SIGKILL), ("SIG_DFL", signal.SIGTERM)])
+def test_a_timed_notice_ends_by_itself_or_by_a_kill_when_its_grace_is_over(
+    run_folder: Path, heeds: str, end: signal.Signals
+) -> None:
+    code = f"import signal, time; signal.signal(15, signal.{heeds}); print('ready', flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    target = ProcessId(this_host(), process.pid, start_ticks(process.pid) or 0)
+    fault = Fault("f0", FaultKind.SIGTERM, 0, Role.RANK, 1, None, None, 0.02, None, grace_s=0.3)
+    with controller(run_folder, fault) as watching:
+        train(watching, target)
+        assert process.wait(20) == -end
+    process.stdout.close()
+    (receipt,) = read_receipts(run_folder)
+    assert (receipt.target, receipt.kind, receipt.settings) == (target, "sigterm", {"grace_s": 0.3})
 
 
 def test_a_timed_hang_stops_the_process(run_folder: Path, sleeper: Sleeper, wait_for: Wait) -> None:

@@ -109,8 +109,8 @@ WRONG = {
         r"e\.yaml:12: faults\[0\]\.gate\.rnk: unknown field; did you mean rank\?",
     ),
     "kind": (
-        FAULT.replace("sigkill", "sigterm"),
-        r"e\.yaml:10: faults\[0\]\.kind: .*'sigkill'.* not 'sigterm'",
+        FAULT.replace("sigkill", "sigquit"),
+        r"e\.yaml:10: faults\[0\]\.kind: .*'sigkill'.* not 'sigquit'",
     ),
     "text for a number": (
         BASE.replace("steps: 10", "steps: ten"),

@@ -386,8 +386,6 @@ with ForkServer() as server, Interrupts() as interrupts, ray_cluster(3, interrup
     print(json.dumps({"server": server.pid, "parents": list(parents), "who": who}), flush=True)
     if sys.argv[2] == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    began = time.monotonic()
-print(time.monotonic() - began)
 """
 
 
@@ -398,15 +396,12 @@ def test_an_actor_of_ray_trains_and_nothing_is_left(tmp_path: Path, wait_for: Wa
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == (0 if end == "by itself" else -signal.SIGKILL), done.stderr
-    result, *took = done.stdout.splitlines()
-    said = json.loads(result)
+    said = json.loads(done.stdout)
     ((job_server, first),) = said["parents"]
     assert first == said["server"]
     assert all(good for *_rest, good in said["who"])
     workers = [pid for pid, *_rest in said["who"]]
     wait_for(lambda: not any(psutil.pid_exists(pid) for pid in [*workers, job_server, first]))
-    if took:
-        assert float(took[0]) < 4.5  # Ray's end does not wait for the server's
     ends = {
         line.body["pid"]: line.body["signal"]
         for path in tmp_path.glob("launcher-*") for line in read_history(path).lines if line.event == "exited"

@@ -107,6 +107,32 @@ def test_a_hang_stops_every_thread_and_can_be_continued(run_folder: Path) -> Non
     assert finish(child)[:2] == (0, "continued\n")
 
 
+def test_a_sigterm_comes_before_the_next_line_and_its_grace_ends_by_a_kill(run_folder: Path) -> None:
+    child = start(
+        run_folder,
+        """
+        import time
+        from trainers.notice import notice_of_this_process
+        notice = notice_of_this_process()
+        notice.heeded = True
+        reached = Striker("run", folder, (Fault("f0", FaultKind.SIGTERM, 0, Role.RANK, 1, "p", 1, grace_s=0.3),))
+        reached.enter(0, "rank", 1, None)
+        def train():
+            print(notice.arrived(), flush=True)
+            reached("p")
+            print(notice.arrived(), flush=True)
+            time.sleep(60)
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+    """,
+    )
+    started = time.monotonic()
+    assert finish(child)[:2] == (-signal.SIGKILL, "False\nTrue\n")
+    assert time.monotonic() - started >= 0.3
+    assert read_receipts(run_folder)[0].settings == {"grace_s": 0.3}
+
+
 def test_an_exception_is_raised_once_and_survives_pickling(run_folder: Path) -> None:
     fault = Fault("f0", FaultKind.EXCEPTION, 0, Role.RANK, 1, "step.end", 1)
     striker = armed(run_folder, fault)

@@ -13,12 +13,13 @@ from check_kit import OUTLINE, done
 from rich.console import Console
 from typer.testing import CliRunner
 
-from chaos.check.command import Checked, _second_opinion
+from chaos.check.command import Checked
 from chaos.check.coverage import coverage
 from chaos.check.junit import write_error, write_junit
 from chaos.check.order import Planned, Stage, plan
 from chaos.check.report import render
 from chaos.cli import app
+from chaos.sweep.conduct import second_opinion
 from chaos.sweep.results import Ending, Result
 from chaos.sweep.summary import summarize
 
@@ -78,9 +79,9 @@ def test_invalid_beats_unknown_beats_valid(results: dict[str, Result], verdict: 
 def test_what_was_invalid_once_is_not_made_good_by_not_coming_again() -> None:
     good = done(ONCE[0])
     invalid = replace(good, ending=Ending.INVALID, why="w")
-    assert _second_opinion(invalid, invalid) == invalid
-    assert _second_opinion(replace(good, struck=0), good) == good  # it did not strike, and then it did
-    doubtful = _second_opinion(invalid, good)
+    assert second_opinion(invalid, invalid) == replace(invalid, afresh="invalid: w")
+    assert second_opinion(replace(good, struck=0), good).good  # it did not strike, and then it did
+    doubtful = second_opinion(invalid, good)
     assert (doubtful.ending, doubtful.good) == (Ending.UNKNOWN, False)
     assert doubtful.why.endswith("invalid: w")
 

@@ -78,3 +78,10 @@ def test_the_budget_that_would_do_is_what_is_used_and_what_is_left_with_a_tenth_
     pace.add(OWN_SUPERVISOR, 8.0)
     clock.now_s += 59.0
     assert pace.would_do_s([PLAIN] * 10 + [OWN_SUPERVISOR] * 4) == 120  # 1.1 · (59 + 10 + 32) = 111.1
+
+
+def test_trials_at_a_time_take_less_of_it() -> None:
+    clock = Clock()
+    pace = Pace(60.0, {PLAIN: 4.0}, clock, jobs=3)
+    clock.now_s += 59.0
+    assert pace.would_do_s([PLAIN] * 12) == 90  # 1.1 · (59 + 48 / 3) = 82.5

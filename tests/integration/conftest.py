@@ -27,7 +27,7 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A local Ray with room for a run of four ranks, its workers forked; its address. Caches are the session's own."""
+    """A local Ray with room for two jobs of a sweep, its workers forked; its address. Caches are the session's own."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     silence_worker_deaths()
@@ -36,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv(FORKSERVER_ENV, str(server.path))
         context = ray.init(
-            address="local", num_cpus=14, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+            address="local", num_cpus=24, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
         )
         yield context.address_info["gcs_address"]
         ray.shutdown()

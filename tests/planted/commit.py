@@ -16,6 +16,7 @@ from chaos.gallery.bugs import COMMITTER, EVERYWHERE, SUPERVISOR, Bug, Case, Her
 from storage.digests import bulk_digest
 from storage.log import Fence
 from storage.objects import LocalObjects, no_point
+from storage.retrying import Retrying
 from storage.selection import current_lineage, retired
 from storage.shard import Written
 from trainers.events import Chosen, DeathDetected
@@ -33,7 +34,7 @@ def report_before_writing(ranks: Any) -> Any:
                 return
             objects, reached, scratch = saver._objects, saver._reached, Path(tempfile.mkdtemp())
             try:
-                saver._objects, saver._reached = LocalObjects(scratch), no_point
+                saver._objects, saver._reached = Retrying(LocalObjects(scratch), 0.0), no_point
                 report = saver._write(snapshot, order)
                 saver._objects, saver._reached = objects, reached
                 reached("save.reported")

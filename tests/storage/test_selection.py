@@ -249,3 +249,18 @@ def test_agrees_with_a_reference_that_carries_the_line_along(data: st.DataObject
     assert short(candidates(log.entries, len(expected))) == after
     for publish in published(log.entries):
         assert short(lineage(log.entries, publish)) == line_of[f"{publish.step}/{publish.attempt}"]
+
+
+def test_every_candidate_is_listed_while_a_verdict_is_awaited() -> None:
+    found = candidates(first().f().entries, 1)
+    so_far = decide(found, {n("6/0"): "is torn"})
+    assert so_far.examine == found[1]
+    assert [(c.name, c.status) for c in so_far.candidates] == [
+        (n("6/0"), "rejected"), (n("4/0"), "not_examined"), (n("2/0"), "not_examined"),
+    ]  # fmt: skip
+
+
+def test_what_stands_before_the_first_fence_has_no_effect() -> None:
+    log = Log().p(2, attempt=0).f()
+    assert published(log.entries) == ()
+    assert candidates(log.f().entries, 1) == ()

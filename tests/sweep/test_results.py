@@ -11,11 +11,12 @@ import pytest
 from rich.console import Console
 
 from chaos.errors import SweepError
-from chaos.sweep.conduct import End, judged
+from chaos.sweep.command import Swept
+from chaos.sweep.conduct import Conductor, End, judged
 from chaos.sweep.predict import Prediction
 from chaos.sweep.report import render
 from chaos.sweep.results import Ending, Journal, Recovered, Result
-from chaos.sweep.summary import summarize
+from chaos.sweep.summary import Pace, summarize
 from chaos.sweep.trials import Trial
 
 FAULT = {"kind": "sigkill", "at": {"attempt": 0, "role": "rank", "rank": 1, "point": "shard.half", "hit": 2}}
@@ -66,6 +67,17 @@ def test_what_does_not_end_by_its_deadline_is_neither_valid_nor_unknown() -> Non
     result = judged(TRIAL, End({**VALID, "verdict": "unknown"}, "interrupted by SIGALRM\nmore", late=True), 60.0)
     assert (result.ending, result.why) == (Ending.UNFINISHED, "interrupted by SIGALRM")
     assert summarize([TRIAL], {TRIAL.name: result}).verdict == "unknown"
+
+
+def test_the_command_that_repeats_a_trial_is_one_line(tmp_path: Path) -> None:
+    """One whose supervisor dies is resumed by the same line: killed is only half of it."""
+    anything: Any = None
+    conductor = Conductor(anything, tmp_path / "a sweep", anything, 60.0)
+    file, again = (tmp_path / "a sweep" / "trials" / f"rank1_shard.half_2.{each}" for each in ("yaml", "again"))
+    assert conductor.reproduce_command(TRIAL) == f"killpoint run '{file}'"
+    supervisor = replace(TRIAL, own_supervisor=True)
+    line = f"killpoint run '{file}' --output '{again}'; killpoint run --resume '{again}'"
+    assert conductor.reproduce_command(supervisor) == line
 
 
 def test_a_trial_without_a_recovery_must_have_none() -> None:
@@ -124,12 +136,13 @@ def test_the_map_shows_each_place_and_what_is_wrong_there() -> None:
     results = {TRIAL.name: GOOD, "other": wrong}
     trials = [TRIAL, other, committer]
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(render(trials, results, summarize(trials, results)))
+    console.print(render(Swept(tuple(trials), results, summarize(trials, results), Pace(3, 6.0, 2))))
     text = console.export_text()
     rows = [line.split() for line in text.splitlines()]
     assert ["point", "committer", "rank", "1"] in rows
     assert ["shard.half", "-", "1", "of", "2", "I"] in rows
     assert ["publish.after", "0", "of", "1", "N", "-"] in rows
+    assert "3 trials in 6 s, 2 at a time, 0.50 a second" in text
     assert "other: invalid: 3 no gaps: sample 7" in text
     assert "killpoint run x" in text
     assert text.rstrip().endswith("verdict: invalid")

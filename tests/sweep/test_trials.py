@@ -14,7 +14,7 @@ from chaos.schema import RunSettings
 from chaos.sweep import predict
 from chaos.sweep.outline import Outline
 from chaos.sweep.predict import Prediction
-from chaos.sweep.trials import base, chosen, gates, pairs, recoveries, singles
+from chaos.sweep.trials import base, chosen, gates, notices, pairs, recoveries, singles
 
 RUN = RunSettings(workload="tiny", ranks=2, global_batch=8, microbatches=2, steps=9, save_every=3, keep=2)
 TRAINING = {"step.begin": 9, "microbatch.backward": 18, "reduce.before": 9, "reduce.after": 9, "step.end": 9}
@@ -80,6 +80,36 @@ def test_a_killed_rank(point: str, hit: int, restored: tuple[int, ...], finished
 )
 def test_a_killed_committer(point: str, hit: int, restored: tuple[int, ...], finished: tuple[int, int]) -> None:
     assert predict.of_committer(OUTLINE, point, hit) == Prediction(restored, finished)
+
+
+@pytest.mark.parametrize(
+    ("point", "hit", "restored"),
+    [
+        ("microbatch.backward", 7, (4,)),  # it lies in step 4, which is finished and saved
+        ("reduce.before", 4, (4,)),
+        ("reduce.after", 4, (5,)),  # too late for the reduction of step 4
+        ("step.end", 9, (9,)),  # saved anyway
+        ("save.staged", 1, (4,)),
+        ("shard.half", 1, (4, 5, 6, 7)),  # the save of step 6 waits for this one
+        ("save.done", 3, (9,)),
+        ("recover.joined", 1, (1,)),
+        ("user.evaluation", 5, (1, 2, 3, 4, 5, 6, 7, 8, 9)),
+    ],
+)
+def test_a_rank_that_is_given_notice(point: str, hit: int, restored: tuple[int, ...]) -> None:
+    expected = predict.of_notice(OUTLINE, point, hit)
+    assert {(step, redo) for step in range(11) for redo in range(10) if expected.met(step, redo)} == {
+        (step, 0) for step in restored
+    }
+    assert expected.to_json()["redo_steps"] == [0, 0]
+
+
+def test_notices_are_for_ranks_in_training() -> None:
+    found = list(notices(OUTLINE))
+    assert len(found) == 2 * (9 + 18 + 9 + 9 + 9 + 5 * 3)
+    assert found[0].name == "sigterm:rank0/step.begin/1"
+    assert {fault["kind"] for trial in found for fault in trial.faults} == {"sigterm"}
+    assert {trial.where[1][0] for trial in found} == {Role.RANK}
 
 
 def test_a_prediction_is_met_by_what_it_allows_and_by_nothing_else() -> None:

@@ -58,13 +58,30 @@ class Place:
         return Candidate(publish.name, publish.digest, publish.step, self.objects.read(manifest_path(publish.name)))
 
 
+class Left(BaseException):
+    """In place of the end of this process."""
+
+
+class Notice:
+    """A notice that the test gives."""
+
+    heeded = came = False
+
+    def arrived(self) -> bool:
+        return self.came
+
+    def leave(self) -> None:
+        raise Left
+
+
 class Life:
     """One attempt from 1 on, in which the rank reads its first steps itself; the test goes through its stages."""
 
     def __init__(self, place: Place, spec: TrainingSpec, histories: Path) -> None:
         self.place, self.spec, self.points = place, spec, Points()
         self.history = History.open(histories, "worker", "r1")
-        self.rank = Rank(spec, self.history, self.points)
+        self.notice = Notice()
+        self.rank = Rank(spec, self.history, self.points, self.notice)
         setup = CommitterSetup("r1", str(histories), spec.ranks, spec.global_batch, spec.keep)
         (histories / "store").symlink_to(place.folder / "store")
         (place.folder / "store").mkdir(exist_ok=True)

@@ -35,7 +35,8 @@ def main() -> None:
                 for parameter in model.parameters():
                     assert parameter.grad is not None
                     parameter.grad.fill_(float(words[0]))
-                answer = reducer.reduce(float(words[0]))
+                loss, noticed = reducer.reduce(float(words[0]), words[1:] == ["notice"])
+                answer = f"{loss} noticed" if noticed else loss
             elif name == "agree":
                 answer = agree({"model": words[0]}, 2)
             else:

@@ -18,6 +18,7 @@ from storage.digests import bulk_digest, sample_content_digests
 from storage.history import History
 from storage.ledger import LedgerRows, SegmentMeta, decode_segment
 from storage.objects import LocalObjects
+from storage.retrying import Retrying
 from trainers.dataset import Dataset, read_samples
 from trainers.errors import Interrupted, NonFinite, WorkloadError
 from trainers.loop import Consumed, RankRun, accumulate, train
@@ -63,8 +64,8 @@ class Rig:
         self.told: list[tuple[int, float]] = []
         self.then: Callable[[str], None] = lambda point: None
         saver = Saver(
-            SaverIdentity("r1", attempt, share.rank, share.ranks), self.objects, Staging(share.rank, share.ranks),
-            self.history, self.reports.append, lambda point: None,
+            SaverIdentity("r1", attempt, share.rank, share.ranks), Retrying(self.objects, 0.0),
+            Staging(share.rank, share.ranks), self.history, self.reports.append, lambda point: None,
         )  # fmt: skip
         source = pipeline(*self.data, share, first_step=first, last_step=steps, prefetch=2, attempt=attempt,
                           points=NoPoints(), lead=True)  # fmt: skip

@@ -129,7 +129,8 @@ def test_a_rank_alone_needs_no_group() -> None:
     join_group(0, 0, 1, "nowhere.invalid", 1, 0.1)
     assert not dist.is_initialized()
     reducer = Reducer(model, 1)
-    assert reducer.reduce(2.5) == 2.5
+    assert reducer.reduce(2.5) == (2.5, False)
+    assert reducer.reduce(2.5, notice=True) == (2.5, True)
     assert agree({"model": "x"}, 1)
 
 
@@ -138,9 +139,13 @@ def test_two_ranks_sum_gradients_and_losses(peer: Peer) -> None:
     store = peer.join(0)
     reducer = filled(model, 0.5)
     peer.say("reduce 2.25")
-    assert reducer.reduce(0.125) == 2.375
+    assert reducer.reduce(0.125) == (2.375, False)
     assert peer.hear() == "reduce 2.375"
     assert gradients(model) == {2.75}
+    for ours, theirs in ((True, ""), (False, " notice"), (True, " notice")):  # one rank's notice is known to both
+        peer.say(f"reduce 1.5{theirs}")
+        assert reducer.reduce(0.5, ours) == (2.0, True)
+        assert peer.hear() == "reduce 2.0 noticed"
     for own, same in (("a" * 80, True), ("b" * 80, False)):
         peer.say("agree " + "a" * 80)
         assert agree({"model": own}, 2) is same
@@ -156,7 +161,7 @@ def test_another_attempt_forms_another_group(peer: Peer) -> None:
     stores = [peer.join(3), peer.join(4)]
     reducer = filled(model, 1.0)
     peer.say("reduce 4")
-    assert reducer.reduce(1.0) == 5.0
+    assert reducer.reduce(1.0) == (5.0, False)
     assert peer.hear() == "reduce 5.0"
     del stores
 

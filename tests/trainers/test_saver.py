@@ -20,6 +20,7 @@ from storage.history import History, read_history
 from storage.ledger import LedgerRows, SegmentMeta, decode_segment
 from storage.manifest import FileRecord
 from storage.objects import LocalObjects
+from storage.retrying import Retrying
 from storage.shard import parse_shard, read_verified
 from trainers.accumulation import Partial
 from trainers.errors import Interrupted
@@ -58,8 +59,8 @@ class Rig:
         self.points: list[str] = []
         self.at: Callable[[str], None] = lambda point: None
         self.saver = Saver(
-            SaverIdentity("r1", 2, rank, ranks), self.objects, Staging(rank, ranks), self.history, self.committer,
-            self._reached,
+            SaverIdentity("r1", 2, rank, ranks), Retrying(self.objects, 0.0), Staging(rank, ranks), self.history,
+            self.committer, self._reached,
         )  # fmt: skip
 
     def _reached(self, point: str) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from storage.history import History, read_history
 from storage.objects import LocalObjects
+from storage.retrying import Retrying
 from trainers.best import BestModel
 from trainers.dataset import open_dataset
 from trainers.errors import NonFinite
@@ -66,8 +67,9 @@ class Rig:
         self.saved: list[int] = []
         self.dtypes: set[torch.dtype] = set()
         workload.model.register_forward_hook(lambda module, given, output: self.dtypes.add(output.dtype))
-        saver = Saver(SaverIdentity("r1", 0, 0, 1), LocalObjects(place / "store"), Staging(0, 1), self.history,
-                      self._report, lambda point: None)  # fmt: skip
+        store = Retrying(LocalObjects(place / "store"), 0.0)
+        saver = Saver(SaverIdentity("r1", 0, 0, 1), store, Staging(0, 1), self.history, self._report,
+                      lambda point: None)  # fmt: skip
         self.models: list[dict[str, torch.Tensor]] = []  # before each update
         self.run = RankRun(
             attempt=0, share=SHARE, steps=steps, save_every=3, device=torch.device("cpu"), workload=self.workload,

@@ -20,7 +20,7 @@ def test_two_threads_that_ask_first_get_one_rank(monkeypatch: pytest.MonkeyPatch
             go_on.wait(20)
 
     worker: Any = Worker.__new__(Worker)  # without the thread that ends an orphaned process
-    worker._rank_or_none, worker._making = None, threading.Lock()
+    worker._rank_or_none, worker._making, worker._notice = None, threading.Lock(), None
     monkeypatch.setattr("trainers.rank.Rank", Rank)
     monkeypatch.setattr(Worker, "_here", lambda self: type("Duty", (), {"spec": 0, "history": 0, "points": 0}))
     found: list[object] = []

@@ -25,6 +25,7 @@ from storage.ledger import LedgerRows
 from storage.log import Candidate, CommitLog, Publish
 from storage.manifest import Fingerprints
 from storage.objects import LocalObjects
+from storage.retrying import Retrying
 from trainers.committer import Committer
 from trainers.points import NoPoints
 from trainers.reports import CommitterSetup, SaveReport
@@ -100,7 +101,7 @@ class Job:
         history = History.open(self.folder / "history", f"worker_{'ab'[rank]}_{'ab'[attempt]}", RUN)
         identity = SaverIdentity(RUN, attempt, rank, RANKS)
         points = partial(reached, f"rank{rank}")
-        return Saver(identity, self.objects, Staging(rank, RANKS), history, self.report, points)
+        return Saver(identity, Retrying(self.objects, 0.0), Staging(rank, RANKS), history, self.report, points)
 
     def report(self, report: SaveReport) -> None:
         """The call of a rank to the committer, which runs in another process in reality."""

@@ -1,0 +1,236 @@
+"""Mutation testing of the pure modules of auditor and storage: see README.md beside it.
+
+Everything is imported and every test collected once; each mutant is then put into force in a forked child, which runs
+the tests that execute its line until one fails. Results are lines of JSON; what is there already is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from mutants import Mutant, install, mutants
+from rich.console import Console
+from rich.progress import track
+from testmap import ROOT, TestMap, file_of, measured
+
+AUDIT = (
+    "ledger coverage newest moment vacuous fenced redo trajectory atomic retention logbook verified deaths order alike "
+    "progress remembered failures told selfsame partial epochs record plan recovery_itself"
+)  # the most important first
+STORAGE = ("storage.selection", "storage.retention", "storage.entries")
+MODULES = (*(f"chaos.audit.{name}" for name in AUDIT.split()), *STORAGE)
+TESTS = ("tests/audit", "tests/storage")
+MEMORY_BYTES = 8 << 30
+WALL_S = 300.0  # of a mutant; the limit that counts is one of processor time for each test
+Result = dict[str, Any]
+
+
+class Mutation:
+    """The loop that takes the place of pytest's own."""
+
+    def __init__(self, wanted: argparse.Namespace) -> None:
+        self.wanted = wanted
+        self.results: Path = wanted.results
+        self.trees = {name: ast.parse(file_of(name).read_text()) for name in wanted.modules}
+        self.kills: collections.Counter[tuple[str, str]] = collections.Counter()  # (function, test)
+        self.report = -1  # a pipe's end, in a child
+        self.map = TestMap("")
+        self.rarity: dict[str, dict[str, float]] = {}  # by module: test → how rare the lines are that it executes
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.items = {item.nodeid: item for item in session.items}
+        for name in self.trees:
+            importlib.import_module(name)
+        self.map = measured(self.results.with_suffix(".map.json"), MODULES, TESTS, self.items, self._protocol)
+        if self.map.failed:
+            print(f"left out, since they fail without any mutant: {self.map.failed}")
+        for path in {nodeid.partition("::")[0]: nodeid for nodeid in sorted(self.items)}.values():
+            self._protocol(path)  # so that what is imported and cached late is there before the forks
+        gc.freeze()
+        done = {r["id"]: r for r in read(self.results)}
+        for result in done.values():
+            if result.get("by"):
+                self.kills[result["function"], result["by"]] += 1
+        until = time.monotonic() + self.wanted.seconds
+        console = Console(stderr=True)
+        for name, tree in self.trees.items():
+            # A mutant's `apply` acts on the tree that it was found in; only children apply any.
+            todo = [m for m in mutants(name, tree) if self._is_open(done.get(m.id))]
+            for mutant in track(todo, name, console=console):
+                if time.monotonic() > until:
+                    return True
+                self._write(self._try(mutant, tree))
+        return True
+
+    def _is_open(self, before: Result | None) -> bool:
+        return before is None or (self.wanted.again and before["outcome"] == "survived")
+
+    def _write(self, result: Result) -> None:
+        with self.results.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+
+    # -- one mutant
+
+    def _try(self, mutant: Mutant, tree: ast.Module) -> Result:
+        covering = self._in_order(mutant, self.map.covering(mutant) & self.items.keys())
+        tests = covering[: self.wanted.tests]
+        result = {name: getattr(mutant, name) for name in
+                  ("id", "module", "function", "kind", "statement", "before", "after")}  # fmt: skip
+        result |= {"line": mutant.lines[0], "tests": len(tests), "covering": len(covering)}
+        began = time.monotonic()
+        outcome, by = ("uncovered", "") if not tests else self._in_child(mutant, tree, tests)
+        if outcome == "killed":
+            self.kills[mutant.function, by] += 1
+        return {**result, "outcome": outcome, "by": by, "seconds": round(time.monotonic() - began, 3)}
+
+    def _in_order(self, mutant: Mutant, tests: Iterable[str]) -> list[str]:
+        """What killed a neighbour first. Then those that go where few go, in the module and in what it imports, and
+        every third time one of the plainest, of the module's own file while there are any.
+        """
+        if mutant.module not in self.rarity:
+            self.rarity[mutant.module] = self.map.rarity(self._related(mutant.module))
+        rarity, own = self.rarity[mutant.module], f"test_{mutant.module.rpartition('.')[2]}.py"
+        rare = sorted(tests, key=lambda test: (-rarity[test], test))
+        plain = sorted(tests, key=lambda test: (own not in test, rarity[test], test))
+        turns = [test for n, one in enumerate(plain) for test in (*rare[2 * n : 2 * n + 2], one)]
+        return sorted(dict.fromkeys(turns), key=lambda test: -self.kills[mutant.function, test])
+
+    def _related(self, module: str) -> list[str]:
+        nodes = [node for node in ast.walk(self.trees[module]) if isinstance(node, ast.ImportFrom)]
+        names = {f"{node.module}.{alias.name}" for node in nodes for alias in node.names} | {n.module for n in nodes}
+        return [name for name in MODULES if name == module or name in names]
+
+    def _in_child(self, mutant: Mutant, tree: ast.Module, tests: list[str]) -> tuple[str, str]:
+        """killed: a test failed; timeout: a test ran far longer than it should; survived."""
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read_end)
+            self._child(mutant, tree, tests, write_end)
+        os.close(write_end)
+        told, until = b"", time.monotonic() + WALL_S
+        while select.select([read_end], [], [], max(0.0, until - time.monotonic()))[0]:
+            if not (piece := os.read(read_end, 1 << 16)):
+                break
+            told += piece
+        else:
+            os.kill(pid, signal.SIGKILL)
+        os.close(read_end)
+        _, status = os.waitpid(pid, 0)
+        names = told.decode().split("\n")
+        if os.WIFSIGNALED(status):
+            slow = os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGKILL)
+            return ("timeout" if slow else "killed"), names[-2] if len(names) > 1 else ""
+        if os.WEXITSTATUS(status) == 0:
+            return "survived", ""
+        return "killed", names[-2] if len(names) > 1 else ""
+
+    def _child(self, mutant: Mutant, tree: ast.Module, tests: Iterable[str], report: int) -> None:
+        """Never returns. Tells each test before it runs it."""
+        try:
+            silence = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silence, 1)
+            os.dup2(silence, 2)
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            self.report = report
+            install(mutant, tree)
+            for test in tests:
+                os.write(report, f"{test}\n".encode())
+                signal.setitimer(signal.ITIMER_PROF, 2.0 + 10 * self.map.seconds[test])
+                self._protocol(test)
+            os._exit(0)
+        except BaseException:  # whatever ends a child other than a passing test has seen the mutant
+            os._exit(1)
+
+    def _protocol(self, test: str) -> None:
+        item = self.items[test]
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self.report >= 0 and report.failed:
+            os._exit(1)
+
+
+def read(path: Path) -> Iterator[Result]:
+    """The last result of each mutant that there is today, in the order of the modules."""
+    if path.exists():
+        found = {r["id"]: r for r in map(json.loads, path.read_text().splitlines())}
+        for name in MODULES:
+            yield from (found[m.id] for m in mutants(name, ast.parse(file_of(name).read_text())) if m.id in found)
+
+
+def summary(path: Path, survivors: bool) -> None:
+    results = list(read(path))
+    total: collections.Counter[str] = collections.Counter()
+    print(f"{'module':32}{'mutants':>8}{'run':>8}{'killed':>8}{'timeout':>8}{'survived':>9}{'uncovered':>10}{'score':>8}")
+    for name in MODULES:
+        count = collections.Counter(r["outcome"] for r in results if r["module"] == name)
+        count["all"] = len(mutants(name, ast.parse(file_of(name).read_text())))
+        total += count
+        print(_row(name, count))
+    print(_row("all", total))
+    for r in results if survivors else ():
+        if r["outcome"] in ("survived", "uncovered"):
+            where = f"{r['module']}:{r['line']} {r['function']} {r['outcome']} {r['tests']}/{r['covering']}"
+            print(f"\n{where}\n    {r['statement']}\n    {r['kind']}: {r['before']}  →  {r['after']}")
+
+
+def _row(name: str, count: collections.Counter[str]) -> str:
+    good, run = count["killed"] + count["timeout"], sum(count.values()) - count["all"]
+    score = f"{good / run:8.1%}" if run else f"{'–':>8}"
+    columns = (count["all"], run, count["killed"], count["timeout"])
+    return f"{name:32}" + "".join(f"{n:8}" for n in columns) + f"{count['survived']:9}{count['uncovered']:10}{score}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", help="e.g. ledger storage.entries; default: all")
+    parser.add_argument("--results", type=Path, default=ROOT / "runs/mutation/results.jsonl")
+    parser.add_argument("--tests", type=int, default=20, help="of those that execute a line, so many at most")
+    parser.add_argument("--again", action="store_true", help="survivors too: with more or changed tests")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--summary", action="store_true", help="run nothing, print the score of each module")
+    parser.add_argument("--survivors", action="store_true", help="run nothing, print score and survivors")
+    wanted = parser.parse_args()
+    chosen = {name for name in MODULES for given in wanted.modules if name == given or name == f"chaos.audit.{given}"}
+    if len(chosen) < len(set(wanted.modules)):
+        parser.error(f"modules are {', '.join(MODULES)}")
+    wanted.modules = [name for name in MODULES if not wanted.modules or name in chosen]
+    if wanted.summary or wanted.survivors:
+        summary(wanted.results, wanted.survivors)
+        return 0
+    wanted.results.parent.mkdir(parents=True, exist_ok=True)
+    base = Path("/dev/shm" if Path("/dev/shm").is_dir() else wanted.results.parent) / f"mutation-{os.getpid()}"
+    hypothesis.settings.register_profile("mutation", database=None, derandomize=True, deadline=None,
+                                         phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])  # fmt: skip
+    hypothesis.settings.load_profile("mutation")
+    os.chdir(ROOT)
+    options = ["-q", "-s", "-x", f"--basetemp={base}", "-o", "timeout=0", "-p", "no:cacheprovider"]
+    try:
+        pytest.main([*options, *TESTS], plugins=[Mutation(wanted)])
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    summary(wanted.results, survivors=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

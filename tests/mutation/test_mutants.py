@@ -1,0 +1,112 @@
+"""The mutants of a small module: which there are, and that each is in force wherever the module's names have gone."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from mutants import install, mutants
+
+SOURCE = '''
+"""A module."""
+from dataclasses import dataclass
+LIMIT = 3
+
+@dataclass(frozen=True)
+class Box:
+    size: int = 2
+
+    @property
+    def double(self):
+        return self.size * 2
+
+def small(value: int, by=1):
+    """What a docstring says is prose."""
+    if value < LIMIT and not value == by:
+        return f"{value:>4}"
+    return "large"
+
+def gathered(values):
+    found = []
+    for value in values:
+        found.append(value)
+    return found
+'''
+
+
+@pytest.fixture
+def small_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    module = types.ModuleType("a_small_module")
+    module.__file__ = str(tmp_path / "a_small_module.py")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(SOURCE, module.__file__, "exec"), vars(module))
+    return module
+
+
+def mutant_of(before: str, after: str, module: types.ModuleType) -> None:
+    tree = ast.parse(SOURCE)
+    (mutant,) = (m for m in mutants(module.__name__, tree) if (m.before, m.after) == (before, after))
+    install(mutant, tree)
+
+
+def test_which_there_are() -> None:
+    found = [(m.function, m.kind, m.before, m.after) for m in mutants("m", ast.parse(SOURCE))]
+    assert found == [
+        ("", "constant", "3", "4"), ("", "constant", "3", "2"),
+        ("", "constant", "2", "3"), ("", "constant", "2", "1"),
+        ("Box.double", "return", "return self.size * 2", "return None"),
+        ("Box.double", "arithmetic", "self.size * 2", "self.size // 2"),
+        ("Box.double", "constant", "2", "3"), ("Box.double", "constant", "2", "1"),
+        ("", "constant", "1", "2"), ("", "constant", "1", "0"),
+        ("small", "boolean", "value < LIMIT and (not value == by)", "value < LIMIT or not value == by"),
+        ("small", "negated", "value < LIMIT and (not value == by)", "not (value < LIMIT and (not value == by))"),
+        ("small", "comparison", "value < LIMIT", "value <= LIMIT"),
+        ("small", "comparison", "value < LIMIT", "value >= LIMIT"),
+        ("small", "boolean", "not value == by", "value == by"),
+        ("small", "comparison", "value == by", "value != by"),
+        ("small", "return", "return f'{value:>4}'", "return None"),
+        ("small", "return", "return 'large'", "return None"),
+        ("gathered", "removed", "found.append(value)", "(removed)"),
+        ("gathered", "return", "return found", "return None"),
+    ]  # fmt: skip
+
+
+def test_names_are_unique_and_outlive_a_change_elsewhere() -> None:
+    before = {m.id for m in mutants("m", ast.parse(SOURCE)) if m.function == "small"}
+    after = {m.id for m in mutants("m", ast.parse(f"import os\n{SOURCE}".replace("size * 2", "size * 5")))}
+    assert len(before) == 8
+    assert before < after
+
+
+def test_one_in_a_function_is_in_force_where_it_was_imported(small_module: types.ModuleType) -> None:
+    imported = small_module.small
+    assert imported(3) == "large"
+    mutant_of("value < LIMIT", "value <= LIMIT", small_module)
+    assert imported(3) == "   3"
+
+
+def test_one_in_a_property(small_module: types.ModuleType) -> None:
+    mutant_of("self.size * 2", "self.size // 2", small_module)
+    assert small_module.Box(6).double == 3
+
+
+def test_a_removed_statement(small_module: types.ModuleType) -> None:
+    mutant_of("found.append(value)", "(removed)", small_module)
+    assert small_module.gathered([1]) == []
+
+
+@pytest.mark.parametrize(("before", "after", "size", "small"), [("3", "4", 2, "   3"), ("2", "1", 2, "large")])
+def test_what_was_evaluated_at_import(
+    small_module: types.ModuleType, before: str, after: str, size: int, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = types.ModuleType("another_module")
+    other.LIMIT = small_module.LIMIT  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, other.__name__, other)
+    tree = ast.parse(SOURCE)
+    mutant = next(m for m in mutants(small_module.__name__, tree) if (m.before, m.after) == (before, after))
+    install(mutant, tree)
+    assert (small_module.Box().size, small_module.small(3)) == ((1 if before == "2" else 2), small)
+    assert small_module.LIMIT == other.LIMIT == (4 if before == "3" else 3)
