@@ -22,7 +22,7 @@ from trainers.reports import WAITS_FOR_INPUT, WARMS_UP, Heartbeat, Outcome
 
 _POLL_S = 0.1
 _PING_S = 0.25
-_GRACE_S = 0.3
+_GRACE_S = 1.0
 _INPUT_PATIENCE = 6  # times the deadline for a hang
 
 
@@ -114,15 +114,16 @@ class Watch:
             raise AttemptFailed(lost, pending)
 
     def _cause(self, pending: dict[Any, Process], holds: Mapping[Any, Process]) -> list[Lost]:
-        """Somebody was interrupted, so a peer is gone: gives its death a moment to show."""
+        """Somebody was interrupted, so a peer or the committer is gone: gives its death a moment to show.
+
+        Even if all ranks have returned: two that waited for the committer know of its death before this process does.
+        """
         limit = time.monotonic() + _GRACE_S
         while time.monotonic() < limit:
             done, _ = ray.wait([*pending, *holds], timeout=0.02)
             lost = [each for ref in done if (each := self._harvest(ref, pending, holds, {})) is not None]
             if found := [*lost, *self._stopped()]:
                 return found
-            if not pending and all(ref not in done for ref in holds):
-                break
         return []
 
     def _stopped(self) -> list[Lost]:

@@ -129,7 +129,14 @@ def test_an_interruption_without_a_death_ends_the_attempt_and_blames_nobody(scen
     running = Ref()
     assert scene.fails(running, Ref(1.0, Outcome(False, 2))) == []
     assert scene.failure.pending == {running: scene.ranks[0]}
-    assert scene.ray.now < 2
+    assert scene.ray.now < 2.2
+
+
+def test_a_committer_whose_death_the_ranks_know_of_first_is_the_one_that_is_lost(scene: Scene) -> None:
+    """Both waited for what it had published last, and have returned before its death shows here."""
+    scene.dies(scene.committer, 1.7)
+    gone = Outcome(False, 2, "the committer is gone")
+    assert scene.fails(Ref(1.0, gone), Ref(1.0, gone)) == [("committer None", "actor_died")]
 
 
 @pytest.mark.parametrize("who", ["rank 1", "committer None"])
