@@ -201,3 +201,35 @@ def test_what_only_looks_like_a_twin_proves_nothing(
     two_kills(tmp_path / "run", twin=True)
     make(tmp_path / "run" / "twin")
     judged(tmp_path / "run", 5, "unknown", "twin", word)
+
+
+def test_a_twin_that_does_not_say_what_was_run_proves_nothing(tmp_path: Path, judged: Judge) -> None:
+    def other_event(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "run":
+            thing["event"] = "run_of_something"
+
+    with_twin(tmp_path / "run", twin_edit=other_event)
+    judged(tmp_path / "run", 5, "unknown", "its history does not say what was run")
+
+
+def test_a_twin_whose_supervisor_never_closed_its_history_proves_nothing(tmp_path: Path, judged: Judge) -> None:
+    def never(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "closed" and "heads" in thing:
+            thing["heads"] = []
+
+    with_twin(tmp_path / "run", twin_edit=never)
+    judged(tmp_path / "run", 5, "unknown", "its supervisor never closed its history")
+
+
+def test_a_run_without_the_record_of_any_step_is_not_known_to_equal_its_twin(tmp_path: Path, judged: Judge) -> None:
+    def silent(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "step":
+            thing["event"] = "stepped"
+
+    with_twin(tmp_path / "run", edit=silent)
+    judged(tmp_path / "run", 5, "unknown", "the run has no record of any step")
+
+
+def test_rates_of_another_number_of_groups_differ(tmp_path: Path, judged: Judge) -> None:
+    with_twin(tmp_path / "run", edit=at_step(4, 0, 0, lambda event: event["lr"].append(event["lr"][0])))
+    judged(tmp_path / "run", 5, "invalid", "number of learning rates")
