@@ -42,8 +42,8 @@ class Struck:
 
 
 @dataclass(frozen=True)
-class RunPage:
-    """Everything of one run."""
+class Page:
+    """What every page begins with."""
 
     title: str
     folder: str
@@ -53,6 +53,12 @@ class RunPage:
     facts: tuple[tuple[str, str], ...]
     reproduce: str
     numbers: tuple[Number, ...]
+
+
+@dataclass(frozen=True)
+class RunPage(Page):
+    """Everything of one run."""
+
     invariants: tuple[Invariant, ...]
     struck: tuple[Struck, ...]
     costs: tuple[Cost, ...]
@@ -93,32 +99,16 @@ class TrialRow:
 
 
 @dataclass(frozen=True)
-class SweepPage:
+class SweepPage(Page):
     """Everything of one sweep."""
 
-    title: str
-    folder: str
-    verdict: str
-    headline: str
-    sentences: tuple[str, ...]
-    facts: tuple[tuple[str, str], ...]
-    reproduce: str
-    numbers: tuple[Number, ...]
     cells: tuple[Cell, ...]
     trials: tuple[TrialRow, ...]
     failing: tuple[TrialRow, ...]
 
 
 @dataclass(frozen=True)
-class IntervalsPage:
+class IntervalsPage(Page):
     """A measurement of intervals: the words and figures, and the result itself for the figures."""
 
-    title: str
-    folder: str
-    verdict: str
-    headline: str
-    sentences: tuple[str, ...]
-    facts: tuple[tuple[str, str], ...]
-    reproduce: str
-    numbers: tuple[Number, ...]
     result: Intervals
