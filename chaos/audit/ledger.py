@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> Finding:
     line = tuple(reversed(lineage(evidence.store.log.entries)))
     _judge_end(evidence, line, case)
     case.wrong += disorder(evidence)
-    case.wrong += other_groups(evidence)
+    case.wrong += other_groups(evidence, evidence.begun.ranks)
     if not line:
         return case.finding("nothing was published")
     case.used = True
