@@ -28,17 +28,19 @@ import pytest
 from mutants import Mutant, install, mutants
 from rich.console import Console
 from rich.progress import track
-from testmap import ROOT, TestMap, file_of, measured
+from testmap import ROOT, START_S, TestMap, file_of, measured
 
 AUDIT = (
     "ledger coverage newest moment vacuous fenced redo trajectory atomic retention logbook verified deaths order alike "
-    "progress remembered failures told selfsame partial epochs record plan recovery_itself"
-)  # the most important first
+    "progress remembered failures told selfsame partial epochs record plan recovery_itself "
+    "consumed disturbances ideal windows segments steps recoveries shapes witnesses findings verdict unseen "
+    "unseen_restarts ledger_prose decode formats facts events evidence"
+)  # the most important first; not `read_…` and `api`, which ask the file system
 STORAGE = ("storage.selection", "storage.retention", "storage.entries")
 MODULES = (*(f"chaos.audit.{name}" for name in AUDIT.split()), *STORAGE)
 TESTS = ("tests/audit", "tests/storage")
 MEMORY_BYTES = 8 << 30
-WALL_S = 300.0  # of a mutant; the limit that counts is one of processor time for each test
+WALL_S = 600  # of a mutant, not counting while all is stopped; what counts is a limit of processor time for each test
 Result = dict[str, Any]
 
 
@@ -49,10 +51,12 @@ class Mutation:
         self.wanted = wanted
         self.results: Path = wanted.results
         self.trees = {name: ast.parse(file_of(name).read_text()) for name in wanted.modules}
-        self.kills: collections.Counter[tuple[str, str]] = collections.Counter()  # (function, test)
+        self.kills: collections.Counter[tuple[str, str, str]] = collections.Counter()  # (module, function, test)
+        self.killers: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)  # by module
         self.report = -1  # a pipe's end, in a child
         self.map = TestMap("")
-        self.rarity: dict[str, dict[str, float]] = {}  # by module: test → how rare the lines are that it executes
+        self.rarity: dict[tuple[str, str], dict[str, float]] = {}  # by function: test → how rare the lines it executes
+        self.spread: dict[str, dict[str, int]] = {}  # by module: test → its place among those that cover most
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.items = {item.nodeid: item for item in session.items}
@@ -66,8 +70,7 @@ class Mutation:
         gc.freeze()
         done = {r["id"]: r for r in read(self.results)}
         for result in done.values():
-            if result.get("by"):
-                self.kills[result["function"], result["by"]] += 1
+            self._note(result)
         until = time.monotonic() + self.wanted.seconds
         console = Console(stderr=True)
         for name, tree in self.trees.items():
@@ -96,21 +99,35 @@ class Mutation:
         result |= {"line": mutant.lines[0], "tests": len(tests), "covering": len(covering)}
         began = time.monotonic()
         outcome, by = ("uncovered", "") if not tests else self._in_child(mutant, tree, tests)
-        if outcome == "killed":
-            self.kills[mutant.function, by] += 1
-        return {**result, "outcome": outcome, "by": by, "seconds": round(time.monotonic() - began, 3)}
+        result |= {"outcome": outcome, "by": by, "seconds": round(time.monotonic() - began, 3)}
+        self._note(result)
+        return result
+
+    def _note(self, result: Result) -> None:
+        if result["outcome"] == "killed" and result["by"]:
+            self.kills[result["module"], result["function"], result["by"]] += 1
+            self.killers[result["module"]][result["by"]] += 1
 
     def _in_order(self, mutant: Mutant, tests: Iterable[str]) -> list[str]:
-        """What killed a neighbour first. Then those that go where few go, in the module and in what it imports, and
-        every third time one of the plainest, of the module's own file while there are any.
+        """What killed others of the function first. Then in turn: what killed others of the module; those of the
+        module's own file that go where few go within the function; those that together go everywhere in the module and
+        in what it imports; one of the plainest.
         """
-        if mutant.module not in self.rarity:
-            self.rarity[mutant.module] = self.map.rarity(self._related(mutant.module))
-        rarity, own = self.rarity[mutant.module], f"test_{mutant.module.rpartition('.')[2]}.py"
-        rare = sorted(tests, key=lambda test: (-rarity[test], test))
-        plain = sorted(tests, key=lambda test: (own not in test, rarity[test], test))
-        turns = [test for n, one in enumerate(plain) for test in (*rare[2 * n : 2 * n + 2], one)]
-        return sorted(dict.fromkeys(turns), key=lambda test: -self.kills[mutant.function, test])
+        place, module = (mutant.module, mutant.function), mutant.module
+        if module not in self.spread:
+            self.spread[module] = self.map.spread(self._related(module))
+        if place not in self.rarity:
+            self.rarity[place] = self.map.rarity(module, _lines_of(self.trees[module], mutant.function))
+        rarity, spread, name = self.rarity[place], self.spread[module], f"/test_{module.rpartition('.')[2]}.py"
+        worth = {test: rarity[test] / (START_S + self.map.seconds[test]) for test in tests}
+        rare = sorted(worth, key=lambda test: (name not in test, -worth[test], test))
+        wide = sorted(worth, key=lambda test: (spread[test], test))
+        plain = sorted(worth, key=lambda test: (worth[test], test))
+        known = [test for test, _ in self.killers[module].most_common() if test in worth]
+        turns: list[str] = []
+        for n, one in enumerate(plain):
+            turns += [*known[n : n + 1], *rare[2 * n : 2 * n + 2], *wide[2 * n : 2 * n + 2], one]
+        return sorted(dict.fromkeys(turns), key=lambda test: -self.kills[*place, test])
 
     def _related(self, module: str) -> list[str]:
         nodes = [node for node in ast.walk(self.trees[module]) if isinstance(node, ast.ImportFrom)]
@@ -125,11 +142,14 @@ class Mutation:
             os.close(read_end)
             self._child(mutant, tree, tests, write_end)
         os.close(write_end)
-        told, until = b"", time.monotonic() + WALL_S
-        while select.select([read_end], [], [], max(0.0, until - time.monotonic()))[0]:
-            if not (piece := os.read(read_end, 1 << 16)):
+        told, waits = b"", 0
+        while waits < WALL_S:
+            if not select.select([read_end], [], [], 1.0)[0]:
+                waits += 1
+            elif piece := os.read(read_end, 1 << 16):
+                told += piece
+            else:
                 break
-            told += piece
         else:
             os.kill(pid, signal.SIGKILL)
         os.close(read_end)
@@ -167,6 +187,16 @@ class Mutation:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self.report >= 0 and report.failed:
             os._exit(1)
+
+
+def _lines_of(tree: ast.Module, function: str) -> range:
+    """Of the function with this qualified name; of the module without one."""
+    nodes: Iterable[ast.stmt] = tree.body
+    found = range(1, 1 << 20)
+    for name in filter(None, function.split(".")):
+        node = next(each for each in nodes if isinstance(each, (ast.FunctionDef, ast.ClassDef)) and each.name == name)
+        nodes, found = node.body, range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    return found
 
 
 def read(path: Path) -> Iterator[Result]:
