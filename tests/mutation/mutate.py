@@ -25,6 +25,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from called import called_by, lines_of, uses
 from mutants import Mutant, install, mutants
 from rich.console import Console
 from rich.progress import track
@@ -55,7 +56,7 @@ class Mutation:
         self.killers: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)  # by module
         self.report = -1  # a pipe's end, in a child
         self.map = TestMap("")
-        self.rarity: dict[tuple[str, str], dict[str, float]] = {}  # by function: test → how rare the lines it executes
+        self.rarity: dict[tuple[str, range], dict[str, float]] = {}  # by part of a module: of each test
         self.spread: dict[str, dict[str, int]] = {}  # by module: test → its place among those that cover most
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -109,30 +110,34 @@ class Mutation:
             self.killers[result["module"]][result["by"]] += 1
 
     def _in_order(self, mutant: Mutant, tests: Iterable[str]) -> list[str]:
-        """What killed others of the function first. Then in turn: what killed others of the module; those of the
-        module's own file that go where few go within the function; those that together go everywhere in the module and
-        in what it imports; one of the plainest.
+        """First what killed others of the function. Then in turn: those that go where few go in what the statement
+        calls; what killed others of the module; those of the module's own file that go where few go within the
+        function; those that together go everywhere in the module and in what it uses; one of the plainest.
         """
         place, module = (mutant.module, mutant.function), mutant.module
         if module not in self.spread:
-            self.spread[module] = self.map.spread(self._related(module))
-        if place not in self.rarity:
-            self.rarity[place] = self.map.rarity(module, _lines_of(self.trees[module], mutant.function))
-        rarity, spread, name = self.rarity[place], self.spread[module], f"/test_{module.rpartition('.')[2]}.py"
-        worth = {test: rarity[test] / (START_S + self.map.seconds[test]) for test in tests}
-        rare = sorted(worth, key=lambda test: (name not in test, -worth[test], test))
-        wide = sorted(worth, key=lambda test: (spread[test], test))
-        plain = sorted(worth, key=lambda test: (worth[test], test))
-        known = [test for test, _ in self.killers[module].most_common() if test in worth]
+            self.spread[module] = self.map.spread({module, *uses(module)} & set(MODULES))
+        spread, name = self.spread[module], f"/test_{module.rpartition('.')[2]}.py"
+        within = self._worth(tests, ((module, lines_of(module, mutant.function)),))
+        called = self._worth(tests, tuple(called_by(mutant)))
+        deep = [test for test in sorted(called, key=lambda test: (-called[test], test)) if called[test]]
+        known = [test for test, _ in self.killers[module].most_common() if test in within]
+        rare = sorted(within, key=lambda test: (name not in test, -within[test], test))
+        wide = sorted(within, key=lambda test: (spread[test], test))
+        plain = sorted(within, key=lambda test: (within[test], test))
         turns: list[str] = []
         for n, one in enumerate(plain):
-            turns += [*known[n : n + 1], *rare[2 * n : 2 * n + 2], *wide[2 * n : 2 * n + 2], one]
+            two = slice(2 * n, 2 * n + 2)
+            turns += [*deep[two], *known[n : n + 1], *rare[two], *wide[two], one]
         return sorted(dict.fromkeys(turns), key=lambda test: -self.kills[*place, test])
 
-    def _related(self, module: str) -> list[str]:
-        nodes = [node for node in ast.walk(self.trees[module]) if isinstance(node, ast.ImportFrom)]
-        names = {f"{node.module}.{alias.name}" for node in nodes for alias in node.names} | {n.module for n in nodes}
-        return [name for name in MODULES if name == module or name in names]
+    def _worth(self, tests: Iterable[str], parts: tuple[tuple[str, range], ...]) -> dict[str, float]:
+        """How rare the lines are that each test executes in these parts of modules, for its time."""
+        for part in parts:
+            if part not in self.rarity:
+                self.rarity[part] = self.map.rarity(*part)
+        seconds = self.map.seconds
+        return {test: sum(self.rarity[part][test] for part in parts) / (START_S + seconds[test]) for test in tests}
 
     def _in_child(self, mutant: Mutant, tree: ast.Module, tests: list[str]) -> tuple[str, str]:
         """killed: a test failed; timeout: a test ran far longer than it should; survived."""
@@ -187,16 +192,6 @@ class Mutation:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self.report >= 0 and report.failed:
             os._exit(1)
-
-
-def _lines_of(tree: ast.Module, function: str) -> range:
-    """Of the function with this qualified name; of the module without one."""
-    nodes: Iterable[ast.stmt] = tree.body
-    found = range(1, 1 << 20)
-    for name in filter(None, function.split(".")):
-        node = next(each for each in nodes if isinstance(each, (ast.FunctionDef, ast.ClassDef)) and each.name == name)
-        nodes, found = node.body, range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    return found
 
 
 def read(path: Path) -> Iterator[Result]:
