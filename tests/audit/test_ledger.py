@@ -257,9 +257,10 @@ def test_a_lost_segment_leaves_its_positions_open_and_no_others(tmp_path: Path, 
         "the ledger of s00000004-a0000, rank 1, is lost",
         "8 positions cannot be judged",
     )
-    other = two_kills(tmp_path / "other", on_rows(1, 5, 0, lambda t: columns(t, [0, 2, 3])))
-    (other.folder / "store/ledger/s00000004-a0000-r0001.arrow").unlink()
-    judged(other.folder, 3, "invalid", "position 41")
+    for attempt, step in ((0, 1), (1, 5)):  # before it and after it
+        other = two_kills(tmp_path / f"other{step}", on_rows(attempt, step, 0, lambda t: columns(t, [0, 2, 3])))
+        (other.folder / "store/ledger/s00000004-a0000-r0001.arrow").unlink()
+        judged(other.folder, 3, "invalid", f"position {step * B + 1}")
 
 
 def test_a_lost_manifest_leaves_its_positions_open(run: Simulation, judged: Judge) -> None:
