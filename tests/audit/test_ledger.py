@@ -269,6 +269,14 @@ def test_a_lost_manifest_leaves_its_positions_open(run: Simulation, judged: Judg
            "16 positions cannot be judged")  # fmt: skip
 
 
+def test_a_step_may_be_a_single_sample(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(ranks=1, microbatches=1, global_batch=1))
+    sim.start()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 3, "valid")
+
+
 def test_a_batch_that_microbatches_do_not_divide_is_judged_without_them(run: Simulation, judged: Judge) -> None:
     edit_run_event(run, lambda event: event.update(microbatches=3))
     judged(run.folder, 3, "valid")

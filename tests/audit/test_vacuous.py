@@ -472,3 +472,9 @@ def test_two_receipts_of_one_fault(run: Simulation) -> None:
     finding = judge(replace(evidence, history=replace(evidence.history, receipts=twice))).invariant(10)
     assert finding.verdict == "unknown"
     assert "fault f0 (sigkill of rank 1 at step.end hit 5 of attempt 0) has 2 receipts" in finding.witness
+
+
+def test_a_history_that_its_supervisor_named_and_nobody_has(run: Simulation, judged: Judge) -> None:
+    gone = run.procs[0].history
+    (run.folder / "history" / gone.name).unlink()
+    judged(run.folder, 10, "unknown", f"history/{gone.name} is missing: process {gone.pid} (rank) wrote it")

@@ -112,7 +112,8 @@ class Mutation:
     def _in_order(self, mutant: Mutant, tests: Iterable[str]) -> list[str]:
         """First what killed others of the function. Then in turn: those that go where few go in what the statement
         calls; what killed others of the module; those of the module's own file that go where few go within the
-        function; those that together go everywhere in the module and in what it uses; one of the plainest.
+        function; those that together go everywhere in the module and in what it uses; one of the plainest. Again,
+        before all of these: the whole of the module's own file.
         """
         place, module = (mutant.module, mutant.function), mutant.module
         if module not in self.spread:
@@ -129,6 +130,8 @@ class Mutation:
         for n, one in enumerate(plain):
             two = slice(2 * n, 2 * n + 2)
             turns += [*deep[two], *known[n : n + 1], *rare[two], *wide[two], one]
+        if self.wanted.again:
+            turns = [*(test for test in rare if name in test), *turns]
         return sorted(dict.fromkeys(turns), key=lambda test: -self.kills[*place, test])
 
     def _worth(self, tests: Iterable[str], parts: tuple[tuple[str, range], ...]) -> dict[str, float]:
