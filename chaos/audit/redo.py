@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Finding:
 
 def restored_step(life: Attempt) -> int:
     """Updates done in the state that the attempt started from."""
-    return life.choose.parent.step if life.choose is not None and life.choose.parent is not None else 0
+    return restored_moment(life)[0]
 
 
 def restored_moment(life: Attempt) -> Moment:
@@ -136,7 +136,7 @@ def _judge_restart(
     case: Case,
 ) -> None:
     life, before = lives[number], last_trained(done, number)
-    if number == 0 or life.choose is None or before is None or before not in lives:
+    if life.choose is None or before is None or before not in lives:
         return
     greatest = max(done[before].values())
     staged = [_moment(event.what) for event in events(evidence, SaveStaged) if event.attempt == before]

@@ -230,12 +230,25 @@ def test_where_nothing_was_trained_nothing_is_redone(tmp_path: Path) -> None:
     sim.train(12)
     sim.finish()
     (recovery,) = audit_run(sim.folder).recoveries
-    assert (recovery.restored_step, recovery.redo_steps, recovery.redo_samples, recovery.redo_s) == (
-        0,
-        0,
-        0,
-        0.0,
-    )
+    assert (recovery.restored_step, recovery.restored_microbatch) == (0, 0)
+    assert (recovery.redo_steps, recovery.redo_samples, recovery.redo_s) == (0, 0, 0.0)
+
+
+def test_an_update_whose_save_still_waits_may_be_the_only_one(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(save_every=1))
+    sim.start()
+    sim.train(1, publish=False)
+    sim.finish(finished=False)
+    judged(sim.folder, 8, "not_judged", "nothing was restarted")
+
+
+def test_a_run_that_finished_and_published_nothing_at_all(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(save_every=1, save_every_microbatches=1))
+    sim.start()
+    sim.train(12, publish=False)
+    sim.finish()
+    how = "in attempt 0 was skipped: it was never published, the run finished"
+    judged(sim.folder, 8, "invalid", f"the save of step 0, microbatch 1 {how}", f"the save of step 1 {how}")
 
 
 def test_what_an_attempt_before_rejected_explains_it_too(tmp_path: Path, judged: Judge) -> None:

@@ -230,6 +230,26 @@ def test_a_run_without_the_record_of_any_step_is_not_known_to_equal_its_twin(tmp
     judged(tmp_path / "run", 5, "unknown", "the run has no record of any step")
 
 
+def test_of_steps_that_the_twin_lacks_the_first_is_told(tmp_path: Path, judged: Judge) -> None:
+    """By number, whatever the rank."""
+
+    def lost(kind: str, thing: Any) -> None:
+        for step, rank in ((7, 0), (8, 0), (6, 1), (9, 1)):
+            at_step(step, rank, 0, lambda event: event.update(drop=True))(kind, thing)
+
+    with_twin(tmp_path / "run", twin_edit=lost)
+    judged(tmp_path / "run", 5, "unknown", "the twin has no record of step 6 of rank 1")
+
+
+def test_a_run_that_does_not_say_what_it_was_is_not_compared(tmp_path: Path, judged: Judge) -> None:
+    def unknown(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "run":
+            thing["drop"] = True
+
+    with_twin(tmp_path / "run", edit=unknown)
+    assert judged(tmp_path / "run", 5, "unknown") == "the history does not say what was run"
+
+
 def test_rates_of_another_number_of_groups_differ(tmp_path: Path, judged: Judge) -> None:
     with_twin(tmp_path / "run", edit=at_step(4, 0, 0, lambda event: event["lr"].append(event["lr"][0])))
     judged(tmp_path / "run", 5, "invalid", "number of learning rates")
