@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaos.audit.evidence import Choose, Entry, Fence, Publish, Ref
+from chaos.audit.evidence import Choose, Entry, Fence, Publish, Ref, Retire
 from chaos.audit.facts import Process
-from chaos.audit.logbook import Growth, ancestry, lineage, publications
+from chaos.audit.logbook import Growth, ancestry, attempts, handed_on, lineage, publications, retired, started_from
 
 _OWNER = Process(1, 1, "h")
 
@@ -46,3 +46,32 @@ def test_each_prefix_has_the_lineage_that_it_has_alone(entries: list[Entry]) -> 
         assert growth.names == {publish.name for publish in publications(known)}
         for publish in publications(known):
             assert (publish, *growth.before(publish)) == ancestry(known, publish)
+
+
+A, B, C = (Ref(f"s{n}", f"d{n}", n) for n in (1, 2, 3))
+
+
+def published(seq: int, attempt: int, ref: Ref) -> Publish:
+    return Publish(seq, attempt, ref.name, ref.digest, ref.step)
+
+
+def test_another_supervisor_begins_the_next_attempt() -> None:
+    log = [Fence(0, 0, "c", _OWNER), Fence(1, 1, "c", _OWNER), Fence(2, 2, "c", Process(2, 1, "h"))]
+    assert [handed_on(log, attempt) for attempt in (-1, 0, 1, 2, 3)] == [False, False, True, False, False]
+
+
+def test_what_counts_of_an_attempt_is_its_first_choice_and_what_came_before_the_next_fence() -> None:
+    log = [
+        Fence(0, 0, "c", _OWNER), Choose(1, 0, None, ()), published(2, 0, A), published(3, 0, B),
+        Fence(4, 1, "c", _OWNER), published(5, 0, C), Choose(6, 1, A, ()), Choose(7, 1, B, ()), published(8, 1, C),
+        Retire(9, 1, ("s1", "s2")), Retire(10, 1, ("s1",)),
+    ]  # fmt: skip
+    first, second = attempts(log).values()
+    assert (first.number, first.fence.seq, first.choose) == (0, 0, log[1])
+    assert [entry.seq for entry in first.published] == [2, 3]
+    assert (second.choose, second.chooses) == (log[6], (log[6], log[7]))
+    assert [entry.seq for entry in publications(log)] == [2, 3, 8]
+    assert {name: entry.seq for name, entry in retired(log).items()} == {"s1": 9, "s2": 9}
+    assert started_from(log, 1) == log[2]
+    assert (started_from(log, 0), started_from(log, 7)) == (None, None)
+    assert [entry.seq for entry in lineage(log)] == [8, 2]

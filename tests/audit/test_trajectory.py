@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from judging import Judge
-from simulated_run import Edit, Settings, Simulation, two_kills
+from simulated_run import F0, Edit, Settings, Simulation, two_kills
 
 from chaos.audit import audit_run
 
@@ -102,6 +102,17 @@ def test_what_was_restored_is_compared_before_the_first_update(tmp_path: Path, j
     judged(with_twin(tmp_path / "run", edit), 5, "invalid", "rng.numpy as restored", "attempt 1, step 4, rank 0")
 
 
+def test_the_first_attempt_is_compared_from_its_start_on(tmp_path: Path, judged: Judge) -> None:
+    def start(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "restored" and thing.get("rank") == 1 and thing["attempt"] == 0:
+            thing["state"]["model"] = "0" * 16
+
+    words = "attempt 0, step 0, rank 1: not the twin's model as restored"
+    judged(with_twin(tmp_path / "run", start), 5, "invalid", words)
+    step = at_step(3, 0, 0, lambda event: event.update(skipped=True))
+    judged(with_twin(tmp_path / "other", step), 5, "invalid", "attempt 0, step 3, rank 0: not the twin's skipped")
+
+
 def test_numbers_that_are_not_finite_fail_even_if_the_twin_has_them(tmp_path: Path, judged: Judge) -> None:
     def edit(kind: str, thing: Any) -> None:
         if kind == "event" and thing["event"] == "step" and thing["step"] == 9:
@@ -118,15 +129,15 @@ def test_an_overflow_that_was_skipped_is_no_failure(tmp_path: Path, judged: Judg
     judged(with_twin(tmp_path / "run", edit, edit), 5, "valid")
 
 
-@pytest.mark.parametrize(("by", "judgement"), [(1e-9, "valid"), (1e-3, "invalid")])
+@pytest.mark.parametrize(("by", "judgement"), [(2**-20, "valid"), (2**-19, "valid"), (2**-18, "invalid")])
 def test_a_stated_tolerance(tmp_path: Path, judged: Judge, by: float, judgement: str) -> None:
     def change(event: dict[str, Any]) -> None:
         event["loss"] = (float.fromhex(event["loss"]) + by).hex()
         event["state"]["model"] = "0" * 16
 
-    folder = with_twin(tmp_path / "run", at_step(8, 1, 2, change), tolerance=1e-6)
+    folder = with_twin(tmp_path / "run", at_step(8, 1, 2, change), tolerance=2**-19)
     judged(folder, 5, judgement)
-    assert any("tolerance of 1e-06" in line for line in audit_run(folder).unseen)
+    assert any("tolerance of 1.90735e-06" in line for line in audit_run(folder).unseen)
 
 
 def test_samples_are_exact_under_any_tolerance(tmp_path: Path, judged: Judge) -> None:
@@ -144,8 +155,13 @@ def test_a_checkpoint_is_compared_part_by_part(tmp_path: Path, judged: Judge) ->
 
 def test_two_twins_that_differ_prove_nothing(tmp_path: Path, judged: Judge) -> None:
     folder = with_twin(tmp_path / "run", at_step(8, 1, 2, lambda e: e.update(loss=(0.75).hex())))
-    twin(folder / "twin-2", at_step(3, 0, 0, lambda e: e.update(loss=(0.5).hex())))
-    judged(folder, 5, "unknown", "not deterministic", "step 3, rank 0")
+
+    def differs(kind: str, thing: Any) -> None:
+        for step in (3, 4):
+            at_step(step, 0, 0, lambda e: e.update(loss=(0.5).hex()))(kind, thing)
+
+    twin(folder / "twin-2", differs)
+    judged(folder, 5, "unknown", "not deterministic: a second twin, attempt 0, step 3, rank 0")
 
 
 def test_a_second_twin_that_equals_the_first_makes_the_run_wrong(tmp_path: Path, judged: Judge) -> None:
@@ -178,11 +194,35 @@ def _of_other_code(folder: Path) -> None:
     twin(folder, edit)
 
 
-def _too_short(folder: Path) -> None:
+def _too_short(folder: Path, lines: int = 3) -> None:
     twin(folder, _as_it_is)
     worker = next((folder / "history").glob("worker-*.jsonl"))
-    lines = worker.read_bytes().splitlines(keepends=True)
-    worker.write_bytes(b"".join(lines[:-3]))
+    worker.write_bytes(b"".join(worker.read_bytes().splitlines(keepends=True)[:-lines]))
+
+
+def _without_its_last_line(folder: Path) -> None:
+    _too_short(folder, 1)
+
+
+def _with_a_plan_to_kill(folder: Path) -> None:
+    twin(folder, _as_it_is, faults=[F0])
+
+
+def _of_a_damaged_log(folder: Path) -> None:
+    twin(folder, _as_it_is)
+    (folder / "store/log/00000003.json").write_bytes(b"{")
+
+
+def _of_a_changed_history(folder: Path) -> None:
+    twin(folder, _as_it_is)
+    worker = next((folder / "history").glob("worker-*.jsonl"))
+    worker.write_bytes(worker.read_bytes().replace(b'"step":9', b'"step":8', 1))
+
+
+def _without_its_manifests(folder: Path) -> None:
+    twin(folder, _as_it_is)
+    for path in (folder / "store/manifests").iterdir():
+        path.unlink()
 
 
 @pytest.mark.parametrize(
@@ -193,6 +233,11 @@ def _too_short(folder: Path) -> None:
         (_on_another_processor, "of another platform"),
         (_of_other_code, "another dataset, plan, configuration or code"),
         (_too_short, "is not what its supervisor saw"),
+        (_without_its_last_line, "is not what its supervisor saw"),
+        (_with_a_plan_to_kill, "faults were planned in it"),
+        (_of_a_damaged_log, "log/00000003.json is no sealed file"),
+        (_of_a_changed_history, "does not continue the chain"),
+        (_without_its_manifests, "another dataset, plan, configuration or code"),
     ],
 )
 def test_what_only_looks_like_a_twin_proves_nothing(
