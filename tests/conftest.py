@@ -1,7 +1,12 @@
-"""How `pytest -n 2` shares the tests out: file by file, the long ones first. And one thread of torch for every test."""
+"""How `pytest -n 2` shares the tests out: file by file, the long ones first. And one thread of torch for every test.
+
+Tests marked `no_cover` walk the same lines thousands of times, which other tests walk too: tracing them costs as much as
+they do and shows nothing new.
+"""
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any
 
@@ -39,3 +44,9 @@ def pytest_runtest_setup() -> None:
     """Torch's threads wait for each other in busy loops: where processors are shared, two take ten times as long."""
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported and collected stays to the end: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()

@@ -87,6 +87,7 @@ def test_without_an_instant_nothing_is_made_up(kind: type) -> None:
         assert one.unexplained_s is None or one.unexplained_s > 3 * kit.GAP / 1e3
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("every", [1, 2, 3, 5, 8])
 def test_the_prediction_is_what_is_measured_for_every_passage(every: int) -> None:
     setting, count = Setting(every, 20, 2, 4, 16), 0
