@@ -1,7 +1,7 @@
 """How `pytest -n 2` shares the tests out: file by file, the long ones first. And one thread of torch for every test.
 
-Tests marked `no_cover` walk the same lines thousands of times, which other tests walk too: tracing them costs as much as
-they do and shows nothing new.
+Tests marked `no_cover` walk the same lines thousands of times, which other tests walk too: tracing them costs as much
+as they do and shows nothing new.
 """
 
 from __future__ import annotations
