@@ -70,11 +70,10 @@ def _in_order(segment: Segment) -> bool:
 
 
 def _split(steps: I64, ids: I64) -> Iterator[tuple[int, I64]]:
-    """steps: ascending. One piece of ids for each of them."""
-    if len(steps):
-        starts = [0, *(np.flatnonzero(steps[1:] != steps[:-1]) + 1).tolist()]
-        for begin, end in zip(starts, [*starts[1:], len(ids)], strict=True):
-            yield int(steps[begin]), ids[begin:end]
+    """steps: ascending, one at least. One piece of ids for each of them."""
+    starts = [0, *(np.flatnonzero(steps[1:] != steps[:-1]) + 1).tolist()]
+    for begin, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+        yield int(steps[begin]), ids[begin:end]
 
 
 def ids_differ(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str]:

@@ -25,10 +25,8 @@ def disturbed(evidence: Evidence, receipt: Receipt) -> str | None:
             return _strayed(evidence, receipt)
         case "slow":
             return _late(evidence, receipt)
-        case "outage":
+        case _:  # "outage": every other kind is lethal
             return _failed(evidence, receipt)
-        case _:
-            return None
 
 
 def unasked(evidence: Evidence) -> Iterator[str]:

@@ -49,30 +49,31 @@ def check(evidence: Evidence) -> Finding:
     if broken := unusable(evidence):
         case.unsure.append(broken)
         return case.finding()
-    if evidence.begun is None:
+    begun = evidence.begun
+    if begun is None:
         case.unsure.append("the history does not say what the run was")
         return case.finding()
-    if evidence.begun.global_batch < 1:
-        case.unsure.append(f"the history says that a step has {evidence.begun.global_batch} samples")
+    if begun.global_batch < 1:
+        case.unsure.append(f"the history says that a step has {begun.global_batch} samples")
         return case.finding()
     line = tuple(reversed(lineage(evidence.store.log.entries)))
-    _judge_end(evidence, line, case)
+    _judge_end(evidence, begun, line, case)
     case.wrong += disorder(evidence)
-    case.wrong += other_groups(evidence)
+    case.wrong += other_groups(evidence, begun.ranks)
     if not line:
         return case.finding("nothing was published")
     case.used = True
-    links = _links(evidence, line, case)
+    links = _links(evidence, begun.global_batch, line, case)
     _judge_fingerprints(evidence, links, case)
-    _judge_rows(evidence, evidence.begun, links, case)
+    _judge_rows(evidence, begun, links, case)
     return case.finding()
 
 
-def _judge_end(evidence: Evidence, line: Sequence[Publish], case: Case) -> None:
+def _judge_end(evidence: Evidence, begun: RunBegun, line: Sequence[Publish], case: Case) -> None:
     """A run that says it has finished must have published its last step."""
-    begun, reached = evidence.begun, line[-1].step if line else 0
+    reached = line[-1].step if line else 0
     finished = [event.what.step for event in events(evidence, Finished)]
-    if begun is not None and finished and (max(finished) != begun.steps or reached != begun.steps):
+    if finished and (max(finished) != begun.steps or reached != begun.steps):
         batch = begun.global_batch
         case.wrong.append(
             f"the run says that it finished at step {max(finished)} of {begun.steps}, but the ledger ends at "
@@ -81,11 +82,10 @@ def _judge_end(evidence: Evidence, line: Sequence[Publish], case: Case) -> None:
         )
 
 
-def _links(evidence: Evidence, line: Sequence[Publish], case: Case) -> list[Link]:
+def _links(evidence: Evidence, batch: int, line: Sequence[Publish], case: Case) -> list[Link]:
     """The lineage by the log, cross-checked with the parents that the manifests name."""
     links: list[Link] = []
     before: Publish | None = None
-    batch = evidence.begun.global_batch if evidence.begun is not None else 0
     for publish in line:
         manifest = manifest_of(evidence, publish)
         if manifest is None:
@@ -165,7 +165,7 @@ def _judge_rows(evidence: Evidence, begun: RunBegun, links: Sequence[Link], case
     plan = _plan(evidence, links)
     data = evidence.dataset
     rows = data.rows if evidence.plan is None else 0 if plan is None else plan.rows
-    step, microbatch = links[-1].publish.moment if links else (0, 0)
+    step, microbatch = links[-1].publish.moment
     lookup = None if plan is None else plan.sample_ids
     whole = batch % (begun.ranks * begun.microbatches) == 0  # the trainer takes no other
     split = (begun.ranks, begun.microbatches, microbatch) if whole else (0, 0, 0)
@@ -176,8 +176,8 @@ def _judge_rows(evidence: Evidence, begun: RunBegun, links: Sequence[Link], case
         case.unsure.append(f"the dataset lacks {count(coverage.unread, 'sample')} that the ledger names")
     case.wrong += ids_differ(evidence, segments)
     case.unsure += ids_missing(evidence, segments)
-    if plan is not None and evidence.begun is not None:
-        case.wrong += strange_samples(evidence, evidence.begun, plan, segments)
+    if plan is not None:
+        case.wrong += strange_samples(evidence, begun, plan, segments)
 
 
 def _plan(evidence: Evidence, links: Sequence[Link]) -> Plan | None:

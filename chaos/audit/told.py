@@ -71,19 +71,16 @@ def _ranks(evidence: Evidence, life: Attempt, whole: bool) -> Iterator[str]:
         yield f"nothing says that rank {rank} of attempt {life.number} verified {parent.name} before it restored it"
 
 
-def other_groups(evidence: Evidence) -> Iterator[str]:
+def other_groups(evidence: Evidence, ranks: int) -> Iterator[str]:
     """Groups that were formed of another number of ranks than the run has, or twice of the same rank."""
-    begun = evidence.begun
-    if begun is None:
-        return
     for event in events(evidence, Formed):
-        if event.what.world != begun.ranks:
-            yield f"attempt {event.attempt} formed a group of {event.what.world} ranks, the run has {begun.ranks}"
+        if event.what.world != ranks:
+            yield f"attempt {event.attempt} formed a group of {event.what.world} ranks, the run has {ranks}"
     seen: dict[tuple[int | None, int], str] = {}
     for joined in events(evidence, Joined):
         rank = joined.what.rank
         other = seen.setdefault((joined.attempt, rank), joined.file)
         if other != joined.file:
             yield f"{other} and {joined.file} both joined attempt {joined.attempt} as rank {rank}"
-        if not 0 <= rank < begun.ranks:
-            yield f"{joined.file} joined attempt {joined.attempt} as rank {rank} of {begun.ranks}"
+        if not 0 <= rank < ranks:
+            yield f"{joined.file} joined attempt {joined.attempt} as rank {rank} of {ranks}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from chaos.cost.clocks import Clocks
 from chaos.cost.records import (
@@ -80,12 +81,10 @@ def struck(witnessed: Witnessed, attempt: int) -> tuple[Seen | None, Struck | No
     """The detection that the attempt answers, and the first strike at a process that its detections name."""
     detections: list[Seen] = []
     own = next(iter(witnessed.of(Fenced, attempt)))
-    for event in witnessed.events:
+    for event in takewhile(lambda each: each is not own, witnessed.events):
         if event.file != own.file:
             continue
         if isinstance(event.what, Fenced):
-            if event.attempt == attempt:
-                break
             detections = []
         elif isinstance(event.what, (Detected, Resumed)):
             detections.append(event)

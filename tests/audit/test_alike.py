@@ -181,3 +181,12 @@ def test_a_long_run_keeps_the_tail_of_its_losses_only(tmp_path: Path) -> None:
     sim.train(300)
     sim.finish()
     assert audit_run(sim.folder).invariant(4).verdict == "valid"
+
+
+def test_without_the_number_of_updates_their_counters_prove_nothing(tmp_path: Path, judged: Judge) -> None:
+    def change(thing: dict[str, Any]) -> None:
+        progress(updates=None)(thing)
+        put("shared", "optimizer/p0/step", np.array(13, np.float32))(thing)
+
+    witness = judged(two_kills(tmp_path / "run", on_last(change)).folder, 4, "invalid", "has None updates")
+    assert "counts 13" not in witness

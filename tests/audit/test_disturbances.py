@@ -25,19 +25,23 @@ def seen(folder: Path) -> Any:
 
 def slowed(
     folder: Path, *, passages: int = 2, took_ms: float = 120.0, train_s: float = 0.1, receipt: bool = True,
-    die: bool = False,
+    die: bool = False, spans: bool = False, planned: dict[str, Any] = SLOW,
 ) -> Simulation:  # fmt: skip
+    """spans: the last delay is in the step after that of the first."""
+
     def edit(kind: str, thing: dict[str, Any]) -> None:
-        if kind == "event" and thing["event"] == "step" and thing["step"] == 4:
+        if kind == "event" and thing["event"] == "step" and thing["step"] in (4, 5):
             thing["train_s"] = train_s
 
-    sim = Simulation(folder, Settings(faults=[SLOW]), edit)
+    sim = Simulation(folder, Settings(faults=[planned]), edit)
     sim.start()
     sim.train(3)
     proc = sim.of("rank", 1)
     if receipt:
-        sim.receipt(SLOW, proc.history, slow=SLOW["slow"])
+        sim.receipt(planned, proc.history, slow=planned["slow"])
     sim.tick(took_ms)
+    if spans:
+        sim.train(4)
     if passages:
         sim.say(proc.history, "slowed", 0, fault="f0", passages=passages)
     if die:
@@ -52,6 +56,25 @@ def test_a_delay_shows_in_the_steps_that_it_lies_in(tmp_path: Path) -> None:
     sim = slowed(tmp_path / "run")
     assert audit_run(sim.folder).verdict == "valid"
     assert seen(sim.folder)["how"] == "0.10 s in 2 passages"
+
+
+def test_a_delay_may_lie_in_several_steps(tmp_path: Path) -> None:
+    sim = slowed(tmp_path / "run", train_s=0.07, spans=True)
+    assert audit_run(sim.folder).verdict == "valid"
+    assert seen(sim.folder)["how"] == "0.14 s in 2 passages"
+
+
+def test_a_delay_outside_the_steps_shows_between_receipt_and_end(tmp_path: Path) -> None:
+    sim = slowed(tmp_path / "run", train_s=0.0, planned={**SLOW, "point": "shard.half"})
+    assert audit_run(sim.folder).verdict == "valid"
+    assert seen(sim.folder)["how"] == "0.12 s in 2 passages"
+
+
+@pytest.mark.parametrize("planned", [{**SLOW, "slow": None}, {**SLOW, "kind": "outage", "slow": None}])
+def test_a_disturbance_of_no_stated_length_was_not_seen(tmp_path: Path, judged: Judge, planned: Any) -> None:
+    sim = slowed(tmp_path / "run", planned=planned)
+    assert seen(sim.folder) is None
+    judged(sim.folder, 10, "unknown", "fault f0", "has a receipt, but nothing that was recorded shows it")
 
 
 @pytest.mark.parametrize("how", [{"passages": 1}, {"passages": 0}, {"took_ms": 50.0}, {"train_s": 0.09}])

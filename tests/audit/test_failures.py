@@ -255,3 +255,20 @@ def test_a_fault_that_restarts_nothing_is_no_recovery(tmp_path: Path) -> None:
     sim.train(12)
     sim.finish()
     assert "nothing was restarted: no recovery was seen" in audit_run(sim.folder).unseen
+
+
+def test_a_supervisor_among_several_whose_place_was_taken(tmp_path: Path) -> None:
+    """The third supervisor names both before it."""
+    second = fault(1, 1, "supervisor", None, "supervisor.training")
+    sim = begun(tmp_path, KILLED, second)
+    first = sim.supervisor
+    sim.receipt(KILLED, first)
+    resumed(sim, first)
+    ended_by_successor(sim)
+    sim.recover()
+    sim.receipt(second, sim.supervisor)
+    resumed(sim, first, sim.supervisor)
+    ended_by_successor(sim)
+    verdict = audit_run(went_on(sim).folder)
+    assert verdict.verdict == "valid", verdict.invariant(10)
+    assert [seen.observed.how for seen in verdict.faults if seen.observed] == ["resumed", "resumed"]

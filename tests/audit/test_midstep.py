@@ -221,6 +221,15 @@ def _no_gradients(thing: Any) -> None:
     del thing["local"]["gradient/p0"], thing["local"]["gradient/p1"]
 
 
+def _no_number(thing: Any) -> None:
+    said = json.loads(thing["texts"]["accumulation"])
+    thing["texts"]["accumulation"] = json.dumps({**said, "loss_sum": {"~": "f"}})
+
+
+def _no_json(thing: Any) -> None:
+    thing["texts"]["accumulation"] = "{"
+
+
 def _narrower(thing: Any) -> None:
     thing["local"]["gradient/p1"] = thing["local"]["gradient/p1"].astype(np.float64)
 
@@ -232,6 +241,8 @@ def _narrower(thing: Any) -> None:
         (_count_of_another, "the accumulation of rank 0 has microbatch 2, the checkpoint 3"),
         (_mean_of_means, "the accumulation of rank 0 has denominator 4, the checkpoint 16"),
         (_no_loss, "the accumulation of rank 0 has no sum of its losses"),
+        (_no_number, "the accumulation of rank 0 has no sum of its losses"),
+        (_no_json, "the accumulation of rank 0 has step None, the checkpoint 4"),
         (_carries_a_scale, "the partial gradients of rank 0 carry the scale 8.0, its gradient scaler has None"),
         (_other_samples, "are not of the samples that the ledger says it had consumed"),
         (_too_few_samples, "names I64[5] samples, not 6"),
@@ -276,12 +287,52 @@ def test_a_step_begun_anew_from_a_checkpoint_inside_it(tmp_path: Path, judged: J
            "s00000004-m0003-a0000 holds 3")  # fmt: skip
 
 
-def test_a_history_that_does_not_say_what_the_gradients_were(tmp_path: Path, judged: Judge) -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_history_that_does_not_say_what_the_gradients_were(tmp_path: Path, judged: Judge, whole: bool) -> None:
+    """whole: the history does not even say that the save fell due."""
+
     def edit(kind: str, thing: Any) -> None:
         if kind == "event" and thing["event"] == "save_due" and thing.get("microbatch") and thing["step"] == 4:
-            thing.pop("parts")
+            thing.update({"drop": True} if whole else {"parts": None})
 
     judged(recovered(tmp_path, edit), 4, "unknown", "does not say what its partial gradients were")
+
+
+def test_gradients_are_judged_where_the_run_is_not_known(tmp_path: Path, judged: Judge) -> None:
+    moment = at(4, 3)
+
+    def edit(kind: str, thing: Any) -> None:
+        if moment(kind, thing):
+            _next_gradients(thing)
+            _count_of_another(thing)
+        if kind == "event" and thing["event"] == "run":
+            thing["drop"] = True
+
+    witness = judged(recovered(tmp_path, edit), 4, "invalid", "gradients of rank 0 are of another moment")
+    assert "has microbatch 2" not in witness
+
+
+def test_as_many_microbatches_as_a_step_has(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == "run":
+            thing["microbatches"] = 3
+
+    judged(recovered(tmp_path, edit), 4, "invalid", "it has 3 microbatches of a step that is of 3")
+
+
+def test_samples_are_held_against_a_ledger_that_goes_back_to_the_beginning_of_the_step(
+    tmp_path: Path, judged: Judge
+) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "segment" and (thing["meta"]["step"], thing["meta"].get("microbatch")) == (0, 1):
+            thing["meta"]["first_microbatch"] = 1
+        if kind == "shard" and (thing["step"], thing["meta"].get("microbatch")) == (0, "2"):
+            _other_samples(thing)
+
+    folder = recovered(tmp_path, edit)
+    judged(folder, 3, "invalid")
+    witness = judged(folder, 4, "invalid", "accumulation of rank 0 is of another")
+    assert "not of the samples that the ledger" not in witness
 
 
 @pytest.mark.parametrize("microbatch", [None, 2])

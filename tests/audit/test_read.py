@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chaos.audit.decode import decode
+from chaos.audit.evidence import Chains
 from chaos.audit.formats import FormatError, bulk_digest, canonical, part_digest, unseal
 from chaos.audit.read_dataset import row_digests
 from chaos.audit.read_files import parse_segment, parse_shard, see_file
@@ -256,3 +257,22 @@ def test_rows_without_values_have_no_digest() -> None:
     with pytest.raises(FormatError, match="without any value"):
         row_digests(pa.table({"a": pa.array([[], []], pa.list_(pa.int8(), 0))}))
     assert row_digests(pa.table({"a": pa.array([], pa.int8())})).tolist() == []
+
+
+def test_chains_are_a_sequence_of_texts() -> None:
+    chains, texts = Chains(), [f"{n:064x}" for n in range(5)]
+    for text in texts:
+        chains.append(text)
+    assert list(chains) == texts
+    assert (chains[-1], chains[1:-1], chains[::-2]) == (texts[-1], texts[1:-1], texts[::-2])
+    with pytest.raises(IndexError):
+        chains[5]
+
+
+def test_a_stored_segment_has_the_columns_of_a_ledger_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "s.arrow"
+    path.write_bytes(files.segment(ROWS, META))
+    segment = see_file(path, "ledger/s.arrow", "ledger").segment
+    assert segment is not None
+    assert segment.sample_id.tolist() == [3, 1, 0, 2]
+    assert not hasattr(segment, "loss")

@@ -114,6 +114,9 @@ def test_without_a_record_there_is_nothing_to_contradict(tmp_path: Path, judged:
 
 
 def test_a_loss_that_is_no_number_is_none(tmp_path: Path, judged: Judge) -> None:
-    edit = on_step(1, 0, lambda t: t.update(loss="x"))
+    def edit(kind: str, thing: Any) -> None:
+        for rank in (0, 1):
+            on_step(1, rank, lambda t: t.update(loss="x"))(kind, thing)
+
     witness = judged(rich(tmp_path / "run", edit).folder, 4, "invalid", "for step 1, the record x")
     assert "x of step" not in witness

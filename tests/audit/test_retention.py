@@ -119,3 +119,10 @@ def test_damage_is_no_removal(tmp_path: Path, judged: Judge) -> None:
     sim = trained(tmp_path)
     sim.damage("shards/s00000006-a0000-r0001.safetensors")
     judged(done(sim), 7, "not_judged")
+
+
+def test_what_an_earlier_attempt_retired_is_removed_under_no_entry_of_its_own(tmp_path: Path, judged: Judge) -> None:
+    sim = trained(tmp_path)
+    sim.retire(["s00000002-a0000"])
+    sim.say(sim.of("committer").history, "retired", 0, names=["s00000002-a0000"], seq=None)
+    judged(done(sim), 7, "valid")

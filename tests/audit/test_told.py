@@ -116,3 +116,20 @@ def test_a_group_of_other_ranks(
             thing.update(change)
 
     judged(two_kills(tmp_path / "run", edit).folder, 3, "invalid", words)
+
+
+@pytest.mark.parametrize(
+    ("event", "number", "judgement", "words"),
+    [
+        ("step", 3, "unknown", "the history of rank 1 in attempt 1 lacks step 5"),
+        ("restored", 10, "unknown", "nothing says what rank 1 of attempt 1 restored"),
+    ],
+)
+def test_what_a_rank_recorded_under_no_attempt_is_of_none(
+    tmp_path: Path, judged: Judge, event: str, number: int, judgement: str, words: str
+) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "event" and thing["event"] == event and thing["attempt"] == 1 and thing.get("rank") == 1:
+            thing["attempt"] = None
+
+    judged(two_kills(tmp_path / "run", edit).folder, number, judgement, words)

@@ -234,3 +234,9 @@ def test_a_run_without_the_record_of_any_step_is_not_known_to_equal_its_twin(tmp
 def test_rates_of_another_number_of_groups_differ(tmp_path: Path, judged: Judge) -> None:
     with_twin(tmp_path / "run", edit=at_step(4, 0, 0, lambda event: event["lr"].append(event["lr"][0])))
     judged(tmp_path / "run", 5, "invalid", "number of learning rates")
+
+
+@pytest.mark.parametrize("step", [3, 4])  # the first restart begins with what was there after step 4
+def test_a_step_that_the_twin_did_not_record_proves_nothing(tmp_path: Path, judged: Judge, step: int) -> None:
+    with_twin(tmp_path / "run", twin_edit=at_step(step, 1, 0, lambda event: event.update(drop=True)))
+    judged(tmp_path / "run", 5, "unknown", f"the twin has no record of step {step} of rank 1")

@@ -166,3 +166,31 @@ def test_a_recovery_from_what_nobody_planned(tmp_path: Path) -> None:
     sim.finish()
     assert "no planned fault struck: the recoveries here answer failures that nobody planned" in unseen(sim.folder)
     assert "no recovery was seen" not in unseen(sim.folder)
+
+
+@pytest.mark.parametrize(("keep", "told"), [(1, True), (2, False)])
+def test_candidates_of_steps_with_more_and_with_fewer_digits(tmp_path: Path, keep: int, told: bool) -> None:
+    """The restart is at step 11: from 10, before which there is 8 unless only one checkpoint is kept."""
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0], keep=keep))
+    sim.start()
+    sim.train(11)
+    sim.kill(F0)
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    text = unseen(sim.folder)
+    assert ("no restart had several candidates" in text) == told
+    assert "had the same number of digits" not in text
+
+
+def test_a_committer_that_was_fenced_off(tmp_path: Path) -> None:
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0]))
+    sim.start()
+    sim.train(5)
+    sim.kill(F0)
+    sim.recover()
+    late = sim.of("committer").history
+    sim.say(late, "fenced_off", 0, name="s00000006-a0000", detail="attempt 1 is in force")
+    sim.train(12)
+    sim.finish()
+    assert "no writer of a fenced attempt came back" not in unseen(sim.folder)

@@ -6,8 +6,11 @@ It trains, saves, is killed and restores as the protocol says, step by step, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+import audit_files as files
 
 from chaos.cost import records as r
 from chaos.cost.plan import Planned
@@ -16,7 +19,7 @@ from chaos.cost.records import Seen, Struck, Witnessed
 from storage.manifest import checkpoint_name
 
 MS = 1_000_000
-BOOT = "boot-a"
+BOOT = "b"
 SUPERVISOR = "supervisor-h-1-1.jsonl"
 COMMITTER = "committer-h-2-1.jsonl"
 # Lengths in ms of what each recovery consists of; `gap` is what nobody accounts for.
@@ -187,3 +190,25 @@ def kills_of(run: Sequence[Planned], of: Setting) -> list[Kill]:
         found.append(Kill(finished, partial, published, kill.rank))
         began = finished // of.every * of.every - (0 if published else of.every)
     return found
+
+
+def written(witnessed: Witnessed, folder: Path) -> Path:
+    """The run folder whose history and receipts say this."""
+    history = folder / "history"
+    (history / "receipts").mkdir(parents=True)
+    names = {kind: name for kinds in r.KINDS.values() for name, kind in kinds.items()}
+    recorders: dict[str, files.Recorder] = {}
+    for event in witnessed.events:
+        body = {"attempt": event.attempt, "t_ns": event.t_ns, **asdict(event.what)}
+        if event.file not in recorders:
+            role, _, pid, ticks = event.file.removesuffix(".jsonl").split("-")
+            recorders[event.file] = files.Recorder(history, role, int(pid), int(ticks), "r", event.t_ns)
+        if not isinstance(event.what, r.Opened):
+            recorders[event.file].record(names[type(event.what)], **body)
+    for number, strike in enumerate(witnessed.strikes):
+        body = asdict(strike)
+        target = {"pid": body.pop("pid"), "start_ticks": body.pop("start_ticks"), "host": "h"}
+        receipt = {"format": "killpoint.receipt/1", "fault": f"f{number}", "run": "r", "kind": "sigkill",
+                   "target": target, "gate": None, "history": None, **body}  # fmt: skip
+        (history / "receipts" / f"f{number}.json").write_bytes(files.seal(receipt)[0])
+    return folder

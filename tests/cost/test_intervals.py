@@ -111,6 +111,32 @@ def test_goodput_follows_from_the_row() -> None:
     assert row.goodput.low <= row.goodput.value <= row.goodput.high
 
 
+def test_without_a_recovery_a_save_has_its_cost_and_no_goodput() -> None:
+    undisturbed = [run for run in RUNS if not run.kills]
+    row = evaluate(EXPERIMENT, ASKED, setting(1), undisturbed, [], COSTS, False).rows[1]
+    assert row.save_s is not None
+    assert row.save_s.value == pytest.approx(0.004)
+    assert (row.goodput, row.kills) == (None, 0)
+    assert row.overhead is not None
+
+
+def test_recoveries_whose_parts_leave_much_unexplained_are_counted() -> None:
+    assert KILLS[0].recovery is not None
+    vague = replace(KILLS[0], recovery=replace(KILLS[0].recovery, unexplained_s=0.06, whole_s=1.0))
+    found = evaluate(EXPERIMENT, ASKED, setting(1), RUNS, [vague, *KILLS[1:]], COSTS, True)
+    assert f"in 1 of {len(KILLS)} recoveries the parts leave more than 5 % of the whole unexplained" in found.notes
+
+
+def test_where_every_step_had_a_save_beside_it_nobody_can_tell_what_it_costs() -> None:
+    words = "every step had a save in flight"
+    beside = {name: replace(each, steps=tuple(replace(step, in_flight=0.1) for step in each.steps))
+              for name, each in COSTS.items()}  # fmt: skip
+    found = evaluate(EXPERIMENT, ASKED, setting(1), RUNS, KILLS, beside, True)
+    assert any(words in note for note in found.notes)
+    assert found.rows[1].contention_s is None
+    assert not any(words in note for note in RESULT.notes)
+
+
 def test_slower_steps_beside_a_save_are_a_cost_of_the_save() -> None:
     name = "every5-undisturbed"
     slower = replace(COSTS[name], steps=tuple(
@@ -223,6 +249,8 @@ def test_the_report_shows_what_failed() -> None:
 def test_the_file_comes_back_as_it_was(tmp_path: Path) -> None:
     path = write_result(tmp_path, RESULT)
     assert read_result(tmp_path) == read_result(path) == RESULT
+    with pytest.raises(IntervalsError, match="cannot be read: No such file"):
+        read_result(tmp_path / "nothing")
     assert json.loads(path.read_text())["recommendation"]["every"]["observations"] > 0
 
 

@@ -12,7 +12,7 @@ from cost_kit import Kill, Simulated, kills_of
 
 from chaos.cost.forecast import Forecast
 from chaos.cost.measure import costs_of
-from chaos.cost.plan import KILLS_A_RUN, Pace, Planned, even, exponential, steps_needed, trained_steps
+from chaos.cost.plan import KILLS_A_RUN, Pace, Planned, PlannedRun, even, exponential, steps_needed, trained_steps
 from chaos.cost.predict import Setting, at_random, met
 from chaos.cost.values import Asked, Run
 from chaos.experiment import packaged_experiment, parse_experiment
@@ -81,6 +81,20 @@ def test_between_kills_a_new_standby_has_time_to_get_warm() -> None:
     assert len(hurried) < len(even(setting(1), PACE, 20, 0))
 
 
+def test_a_run_too_short_for_a_phase_is_struck_as_late_as_it_can_be() -> None:
+    short = Setting(10, steps_needed((10,), 1), 2, 4, 16)
+    runs = even(short, replace(PACE, background_s=10.0), 10, seed=2)  # behind the second save, which is in flight
+    assert sum(map(len, runs)) == 10
+    assert all(all(simulated(run, short)) for run in runs)
+    assert {kill.expected.restored_step for run in runs for kill in run} == {(10, 10)}
+    assert {kill.expected.redo_steps[0] for run in runs for kill in run} == {10, 11}
+
+
+def test_of_random_kills_only_the_end_is_known() -> None:
+    (run, *_) = exponential(setting(20), PACE, 8, 1)
+    assert list(trained_steps(run, setting(20))) == [STEPS]
+
+
 def test_the_order_is_drawn_from_the_seed() -> None:
     assert even(setting(20), PACE, 8, 1) == even(setting(20), PACE, 8, 1) != even(setting(20), PACE, 8, 2)
     assert exponential(setting(20), PACE, 8, 1) == exponential(setting(20), PACE, 8, 1)
@@ -139,3 +153,17 @@ def test_what_is_left_is_foretold_from_what_was_done() -> None:
     forecast.note(Run("every10-undisturbed", 10, "f", 0, "valid", "", 15.0))
     second = forecast.left_s({"every5-undisturbed", "every10-undisturbed"})
     assert second == pytest.approx(first - 15)
+
+
+def test_what_is_left_of_random_kills_is_half_an_interval_each() -> None:
+    forecast = Forecast(Asked((5, 10), 4, "exponential", 0, 1e4, None, None, 100), 300, twin=True)
+    assert forecast.total == 2 + 2
+    undisturbed = {"every5-undisturbed", "every10-undisturbed"}
+    forecast.note(Run("every5-undisturbed", 5, "f", 0, "valid", "", 150.0))
+    # The twin and a run of each interval: half a second a step, and what four kills each cost and do again.
+    assert forecast.left_s(undisturbed) == pytest.approx((300 + 300 + 4 * 2.5 + 300 + 4 * 5) / 2 + 8 * 1.5)
+    kills = {every: exponential(Setting(every, 300, 1, 1, 1), PACE, 4, 0)[0] for every in (5, 10)}
+    forecast.plans = [PlannedRun(f"every{every}-kills-0", every, kills[every]) for every in kills]
+    forecast.note(Run("every5-kills-0", 5, "f", 4, "valid", "", (300 + 4 * 2.5) / 2 + 4 * 1.5))
+    half = forecast.left_s({*undisturbed, "every5-kills-0"})
+    assert half == pytest.approx((300 + 4 * 5) / 2 + 4 * 1.5)  # the twin was trained beside the first of them

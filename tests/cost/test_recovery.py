@@ -10,7 +10,22 @@ from cost_kit import Kill, Simulated
 
 from chaos.cost.measure import costs_of
 from chaos.cost.predict import Setting, exact, met
-from chaos.cost.records import Detected, Joined, Preparing, Proposed, Seen, Witnessed
+from chaos.cost.records import (
+    Chosen,
+    Detected,
+    Finished,
+    Joined,
+    Preparing,
+    Previous,
+    Proposed,
+    Restored,
+    Resumed,
+    Seen,
+    Shape,
+    StepDone,
+    Struck,
+    Witnessed,
+)
 from chaos.cost.shares import covered, shared_out
 from chaos.cost.values import Recovery
 
@@ -87,6 +102,69 @@ def test_without_an_instant_nothing_is_made_up(kind: type) -> None:
         assert one.unexplained_s is None or one.unexplained_s > 3 * kit.GAP / 1e3
 
 
+def without(witnessed: Witnessed, *kinds: type, file: str = "", attempt: int | None = None) -> Witnessed:
+    """What a history that lost these events still tells."""
+    return Witnessed(tuple(
+        event for event in witnessed.events
+        if not (isinstance(event.what, kinds) and file in event.file and attempt in (None, event.attempt))
+    ), witnessed.strikes)  # fmt: skip
+
+
+def test_a_run_of_unknown_shape_has_no_recoveries() -> None:
+    whole = Simulated(every=5, steps=12).run([Kill(8, 2)])
+    found = costs_of(without(whole, Shape))
+    assert (found.recoveries, found.saves) == ((), ())
+
+
+def test_a_search_that_is_not_recorded_leaves_what_lies_before_it_open() -> None:
+    whole = Simulated(every=5, steps=12).run([Kill(8, 2)])
+    (one,) = costs_of(without(whole, Proposed, attempt=1)).recoveries
+    assert one.parts is not None
+    assert (one.parts.reacquire_s, one.parts.select_s) == (0.0, pytest.approx(0.009))
+    assert one.unexplained_s == pytest.approx((3 * kit.GAP + kit.ACQUIRE + kit.PROPOSE) / 1e3)
+
+
+def test_a_rank_without_a_record_of_its_restore_or_first_step_is_timed_by_the_others() -> None:
+    simulated = Simulated(every=5, steps=12, lag_ms=11)
+    whole, file = simulated.run([Kill(8, 2)]), simulated.file(0)
+    (all_there,) = costs_of(whole).recoveries
+    for kind in (Restored, StepDone):
+        (one,) = costs_of(without(whole, kind, file=file, attempt=1)).recoveries
+        assert one.parts is not None
+        assert all_there.parts is not None
+        assert one.parts.load_s <= all_there.parts.load_s
+        assert one.parts.first_step_s == all_there.parts.first_step_s
+        assert one.whole_s == all_there.whole_s
+
+
+def test_where_nothing_was_chosen_nothing_is_said_to_be_lost() -> None:
+    whole = Simulated(every=5, steps=12).run([Kill(8, 2)])
+    (one,) = costs_of(without(whole, Chosen, attempt=1)).recoveries
+    assert (one.restored_step, one.lost_s, one.redo_steps, one.redo_samples) == (None, None, None, None)
+    assert one.redo_s == pytest.approx(3 * kit.STEP / 1e3)  # until the step that had been reached, wherever it began
+
+
+def test_a_supervisor_that_is_struck_is_missed_by_the_next_one() -> None:
+    """The strike at it is the one that counts, and the time until its successor takes the run up."""
+    simulated = Simulated(every=5, steps=12)
+    whole = simulated.run([Kill(8, 2)])
+    detected = next(event for event in whole.events if isinstance(event.what, Detected))
+    successor = "supervisor-h-9-1.jsonl"
+    (of_rank,) = whole.strikes
+    strike = Struck(0, "supervisor", None, "supervisor.training", 1, 1, 1, kit.BOOT, of_rank.t_ns)
+    events = tuple(
+        replace(event, what=Resumed((Previous(1, 1),)), file=successor) if event is detected
+        else replace(event, file=successor) if event.file == kit.SUPERVISOR and event.attempt == 1 else event
+        for event in whole.events
+    )  # fmt: skip
+    (one,) = costs_of(Witnessed(events, (strike,))).recoveries
+    (other,) = costs_of(whole).recoveries
+    assert one.parts == other.parts
+    assert (one.restored_step, one.redo_steps, one.partial_microbatches) == (5, 3, None)
+    (nobody,) = costs_of(Witnessed(events, (replace(strike, pid=2),))).recoveries
+    assert (nobody.whole_s, nobody.parts) == (None, None)
+
+
 @pytest.mark.no_cover
 @pytest.mark.parametrize("every", [1, 2, 3, 5, 8])
 def test_the_prediction_is_what_is_measured_for_every_passage(every: int) -> None:
@@ -144,6 +222,20 @@ def test_a_host_that_cannot_be_placed_leaves_durations_open() -> None:
     one_way = Witnessed(tuple(event for event in whole.events if not answers(event)), whole.strikes)
     (one,) = costs_of(one_way).recoveries
     assert (one.whole_s, one.lost_s, one.parts) == (None, None, None)
+
+
+def test_a_host_that_cannot_be_placed_counts_for_nothing_in_a_recovery_of_another() -> None:
+    simulated = Simulated(every=5, steps=12)
+    simulated.boots[simulated.file(1)] = ("boot-b", 5 * kit.MS)
+    whole = without(simulated.run([Kill(8, 2)]), Finished)
+    one_way = Witnessed(tuple(e for e in whole.events if e.boot != "boot-b" or not isinstance(e.what, Joined)),
+                        whole.strikes)  # fmt: skip
+    (one,) = costs_of(one_way).recoveries
+    (same,) = recovered(Simulated(every=5, steps=12), Kill(8, 2))
+    assert one.parts is not None
+    assert same.parts is not None
+    assert one.parts.first_step_s == same.parts.first_step_s
+    assert (one.whole_s, one.downtime_s) == (same.whole_s, None)  # when the other began its first step is not known
 
 
 def test_an_instant_belongs_to_one_kind_only() -> None:

@@ -9,7 +9,7 @@ import pytest
 from cost_kit import Kill, Simulated
 
 from chaos.cost.measure import costs_of
-from chaos.cost.records import SaveStaged, Witnessed
+from chaos.cost.records import SaveStaged, SaveWritten, StepDone, Witnessed
 
 
 def test_a_save_is_as_slow_as_its_slowest_rank() -> None:
@@ -53,3 +53,18 @@ def test_steps_beside_a_standby_that_is_being_started_say_so() -> None:
 def test_a_save_in_flight_to_the_end_is_in_flight_all_along() -> None:
     found = costs_of(Simulated(every=5, steps=20).run([Kill(13, 1, published=False)])).steps
     assert [step.in_flight for step in found if (step.attempt, step.rank) == (0, 1)][-3:] == pytest.approx([1, 1, 1])
+
+
+def test_what_is_of_no_attempt_is_of_no_save_and_no_step() -> None:
+    whole = Simulated(every=5, steps=11).run([])
+    stray = tuple(replace(event, attempt=None) for event in whole.events
+                  if isinstance(event.what, (SaveStaged, SaveWritten, StepDone)))  # fmt: skip
+    found, expected = costs_of(Witnessed((*whole.events, *stray))), costs_of(whole)
+    assert (found.saves, found.steps) == (expected.saves, expected.steps)
+
+
+def test_a_save_that_a_rank_did_not_stage_is_none() -> None:
+    whole = Simulated(every=5, steps=11).run([])
+    lost = next(e for e in whole.events if isinstance(e.what, SaveStaged) and (e.what.rank, e.what.step) == (1, 10))
+    found = costs_of(Witnessed(tuple(event for event in whole.events if event is not lost)))
+    assert [each.step for each in found.saves] == [5, 11]

@@ -193,10 +193,10 @@ def install(mutant: Mutant, tree: ast.Module) -> None:
     for name in mutant.function.split("."):
         code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name)
         live = vars(live)[name]
-    _function(live).__code__ = code
+    plain_function(live).__code__ = code
 
 
-def _function(live: Any) -> Any:
+def plain_function(live: Any) -> Any:
     """The plain function within a property, a class method, a cache."""
     for name in ("fget", "__func__", "__wrapped__"):
         live = getattr(live, name, None) or live

@@ -25,20 +25,23 @@ from typing import Any
 
 import hypothesis
 import pytest
+from called import called_by, lines_of, uses
 from mutants import Mutant, install, mutants
 from rich.console import Console
 from rich.progress import track
-from testmap import ROOT, TestMap, file_of, measured
+from testmap import ROOT, START_S, TestMap, file_of, measured
 
 AUDIT = (
     "ledger coverage newest moment vacuous fenced redo trajectory atomic retention logbook verified deaths order alike "
-    "progress remembered failures told selfsame partial epochs record plan recovery_itself"
-)  # the most important first
+    "progress remembered failures told selfsame partial epochs record plan recovery_itself "
+    "consumed disturbances ideal windows segments steps recoveries shapes witnesses findings verdict unseen "
+    "unseen_restarts ledger_prose decode formats facts events evidence"
+)  # the most important first; not `read_…` and `api`, which ask the file system
 STORAGE = ("storage.selection", "storage.retention", "storage.entries")
 MODULES = (*(f"chaos.audit.{name}" for name in AUDIT.split()), *STORAGE)
 TESTS = ("tests/audit", "tests/storage")
 MEMORY_BYTES = 8 << 30
-WALL_S = 300.0  # of a mutant; the limit that counts is one of processor time for each test
+WALL_S = 600  # of a mutant, not counting while all is stopped; what counts is a limit of processor time for each test
 Result = dict[str, Any]
 
 
@@ -49,10 +52,12 @@ class Mutation:
         self.wanted = wanted
         self.results: Path = wanted.results
         self.trees = {name: ast.parse(file_of(name).read_text()) for name in wanted.modules}
-        self.kills: collections.Counter[tuple[str, str]] = collections.Counter()  # (function, test)
+        self.kills: collections.Counter[tuple[str, str, str]] = collections.Counter()  # (module, function, test)
+        self.killers: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)  # by module
         self.report = -1  # a pipe's end, in a child
         self.map = TestMap("")
-        self.rarity: dict[str, dict[str, float]] = {}  # by module: test → how rare the lines are that it executes
+        self.rarity: dict[tuple[str, range], dict[str, float]] = {}  # by part of a module: of each test
+        self.spread: dict[str, dict[str, int]] = {}  # by module: test → its place among those that cover most
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.items = {item.nodeid: item for item in session.items}
@@ -66,8 +71,7 @@ class Mutation:
         gc.freeze()
         done = {r["id"]: r for r in read(self.results)}
         for result in done.values():
-            if result.get("by"):
-                self.kills[result["function"], result["by"]] += 1
+            self._note(result)
         until = time.monotonic() + self.wanted.seconds
         console = Console(stderr=True)
         for name, tree in self.trees.items():
@@ -96,26 +100,44 @@ class Mutation:
         result |= {"line": mutant.lines[0], "tests": len(tests), "covering": len(covering)}
         began = time.monotonic()
         outcome, by = ("uncovered", "") if not tests else self._in_child(mutant, tree, tests)
-        if outcome == "killed":
-            self.kills[mutant.function, by] += 1
-        return {**result, "outcome": outcome, "by": by, "seconds": round(time.monotonic() - began, 3)}
+        result |= {"outcome": outcome, "by": by, "seconds": round(time.monotonic() - began, 3)}
+        self._note(result)
+        return result
+
+    def _note(self, result: Result) -> None:
+        if result["outcome"] == "killed" and result["by"]:
+            self.kills[result["module"], result["function"], result["by"]] += 1
+            self.killers[result["module"]][result["by"]] += 1
 
     def _in_order(self, mutant: Mutant, tests: Iterable[str]) -> list[str]:
-        """What killed a neighbour first. Then those that go where few go, in the module and in what it imports, and
-        every third time one of the plainest, of the module's own file while there are any.
+        """First what killed others of the function. Then in turn: those that go where few go in what the statement
+        calls; what killed others of the module; those of the module's own file that go where few go within the
+        function; those that together go everywhere in the module and in what it uses; one of the plainest.
         """
-        if mutant.module not in self.rarity:
-            self.rarity[mutant.module] = self.map.rarity(self._related(mutant.module))
-        rarity, own = self.rarity[mutant.module], f"test_{mutant.module.rpartition('.')[2]}.py"
-        rare = sorted(tests, key=lambda test: (-rarity[test], test))
-        plain = sorted(tests, key=lambda test: (own not in test, rarity[test], test))
-        turns = [test for n, one in enumerate(plain) for test in (*rare[2 * n : 2 * n + 2], one)]
-        return sorted(dict.fromkeys(turns), key=lambda test: -self.kills[mutant.function, test])
+        place, module = (mutant.module, mutant.function), mutant.module
+        if module not in self.spread:
+            self.spread[module] = self.map.spread({module, *uses(module)} & set(MODULES))
+        spread, name = self.spread[module], f"/test_{module.rpartition('.')[2]}.py"
+        within = self._worth(tests, ((module, lines_of(module, mutant.function)),))
+        called = self._worth(tests, tuple(called_by(mutant)))
+        deep = [test for test in sorted(called, key=lambda test: (-called[test], test)) if called[test]]
+        known = [test for test, _ in self.killers[module].most_common() if test in within]
+        rare = sorted(within, key=lambda test: (name not in test, -within[test], test))
+        wide = sorted(within, key=lambda test: (spread[test], test))
+        plain = sorted(within, key=lambda test: (within[test], test))
+        turns: list[str] = []
+        for n, one in enumerate(plain):
+            two = slice(2 * n, 2 * n + 2)
+            turns += [*deep[two], *known[n : n + 1], *rare[two], *wide[two], one]
+        return sorted(dict.fromkeys(turns), key=lambda test: -self.kills[*place, test])
 
-    def _related(self, module: str) -> list[str]:
-        nodes = [node for node in ast.walk(self.trees[module]) if isinstance(node, ast.ImportFrom)]
-        names = {f"{node.module}.{alias.name}" for node in nodes for alias in node.names} | {n.module for n in nodes}
-        return [name for name in MODULES if name == module or name in names]
+    def _worth(self, tests: Iterable[str], parts: tuple[tuple[str, range], ...]) -> dict[str, float]:
+        """How rare the lines are that each test executes in these parts of modules, for its time."""
+        for part in parts:
+            if part not in self.rarity:
+                self.rarity[part] = self.map.rarity(*part)
+        seconds = self.map.seconds
+        return {test: sum(self.rarity[part][test] for part in parts) / (START_S + seconds[test]) for test in tests}
 
     def _in_child(self, mutant: Mutant, tree: ast.Module, tests: list[str]) -> tuple[str, str]:
         """killed: a test failed; timeout: a test ran far longer than it should; survived."""
@@ -125,11 +147,14 @@ class Mutation:
             os.close(read_end)
             self._child(mutant, tree, tests, write_end)
         os.close(write_end)
-        told, until = b"", time.monotonic() + WALL_S
-        while select.select([read_end], [], [], max(0.0, until - time.monotonic()))[0]:
-            if not (piece := os.read(read_end, 1 << 16)):
+        told, waits = b"", 0
+        while waits < WALL_S:
+            if not select.select([read_end], [], [], 1.0)[0]:
+                waits += 1
+            elif piece := os.read(read_end, 1 << 16):
+                told += piece
+            else:
                 break
-            told += piece
         else:
             os.kill(pid, signal.SIGKILL)
         os.close(read_end)

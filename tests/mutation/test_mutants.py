@@ -8,7 +8,9 @@ import types
 from pathlib import Path
 
 import pytest
+from called import called_by, lines_of
 from mutants import install, mutants
+from testmap import TestMap
 
 SOURCE = '''
 """A module."""
@@ -34,6 +36,12 @@ def gathered(values):
     for value in values:
         found.append(value)
     return found
+
+def all_small(values):
+    return [small(value) for value in gathered(values)]
+
+def shown(values):
+    return str(Box(), all_small(values))
 '''
 
 
@@ -71,6 +79,8 @@ def test_which_there_are() -> None:
         ("small", "return", "return 'large'", "return None"),
         ("gathered", "removed", "found.append(value)", "(removed)"),
         ("gathered", "return", "return found", "return None"),
+        ("all_small", "return", "return [small(value) for value in gathered(values)]", "return None"),
+        ("shown", "return", "return str(Box(), all_small(values))", "return None"),
     ]  # fmt: skip
 
 
@@ -110,3 +120,35 @@ def test_what_was_evaluated_at_import(
     install(mutant, tree)
     assert (small_module.Box().size, small_module.small(3)) == ((1 if before == "2" else 2), small)
     assert small_module.LIMIT == other.LIMIT == (4 if before == "3" else 3)
+
+
+# -- which tests come first
+
+
+def test_lines_of_a_function_and_of_a_module(small_module: types.ModuleType) -> None:
+    first = SOURCE.splitlines().index("def small(value: int, by=1):") + 1
+    assert lines_of(small_module.__name__, "small") == range(first, first + 5)
+    decorator = SOURCE.splitlines().index("    @property") + 1
+    assert lines_of(small_module.__name__, "Box.double") == range(decorator, decorator + 3)
+    assert {1, 9999} <= set(lines_of(small_module.__name__, ""))
+
+
+def test_what_a_statement_calls_and_what_that_calls_in_turn(small_module: types.ModuleType) -> None:
+    found = {m.function: m for m in mutants(small_module.__name__, ast.parse(SOURCE))}
+    lines = {name: (small_module.__name__, lines_of(small_module.__name__, name)) for name in found if name}
+    assert set(called_by(found["shown"])) == {lines["all_small"], lines["small"], lines["gathered"]}
+    assert set(called_by(found["gathered"])) == set()
+
+
+def test_first_the_tests_that_together_go_everywhere() -> None:
+    lines = {"wide": {"m": [1, 2, 3, 4]}, "part": {"m": [1, 2]}, "other": {"m": [5], "n": [1]}, "none": {"n": [1]}}
+    known = TestMap("", seconds=dict.fromkeys(lines, 0.1), lines=lines)
+    assert known.spread(["m"]) == {"wide": 0, "other": 1, "part": 2, "none": 3}
+    assert known.spread(["m", "n"]) == {"wide": 0, "other": 1, "part": 2, "none": 3}
+    slow = TestMap("", seconds={**known.seconds, "wide": 9.0}, lines=lines)
+    assert slow.spread(["m"])["part"] < slow.spread(["m"])["wide"]
+
+
+def test_how_rare_the_lines_are_that_a_test_goes_through() -> None:
+    lines = {"a": {"m": [1, 2]}, "b": {"m": [2, 9]}, "c": {}}
+    assert TestMap("", lines=lines).rarity("m", range(1, 5)) == {"a": 1.5, "b": 0.5, "c": 0}

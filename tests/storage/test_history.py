@@ -245,3 +245,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_needs_the_standard_library_only(module: str) -> None:
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import storage.{module}"
     subprocess.run([sys.executable, "-S", "-E", "-c", code], check=True)
+
+
+def test_a_fork_does_not_write_its_parents_history(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+    with pytest.raises(StorageError, match=f"belongs to process {pid}; a fork needs its own"):
+        history.record("step", 0)
+    assert len(read_history(history.path).lines) == 1

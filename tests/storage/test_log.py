@@ -226,12 +226,15 @@ def test_a_sealed_entry_of_the_wrong_form_breaks_the_log(
     assert caught.value.where.startswith(entry_name(1))
 
 
-def test_an_unknown_status_breaks_the_log(objects: LocalObjects, log: CommitLog) -> None:
+@pytest.mark.parametrize("wrong", [{"status": "maybe"}, {"reason": None}])
+def test_a_candidate_of_the_wrong_form_breaks_the_log(
+    objects: LocalObjects, log: CommitLog, wrong: dict[str, Any]
+) -> None:
     first = log.fence(CONFIG, OWNER)
-    candidate = {"name": A, "digest": manifest_digest(A), "step": 2, "status": "maybe", "reason": ""}
-    own = {"parent": None, "candidates": [candidate]}
+    candidate = {"name": A, "digest": manifest_digest(A), "step": 2, "status": "rejected", "reason": ""}
+    own = {"parent": None, "candidates": [{**candidate, **wrong}]}
     put(objects, 1, entry_body(RUN, 1, first.entry_digest, 0, "choose", own))
-    with pytest.raises(LogBroken, match="status"):
+    with pytest.raises(LogBroken, match=next(iter(wrong))):
         log.read()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from storage_kit import Killed, Points, kill_at
 
+import storage.objects
 from storage.errors import AlreadyExists, Damaged, NotThere, StoreFull, Unavailable
 from storage.objects import LocalObjects
 from storage.shard import write_shard
@@ -168,6 +169,19 @@ def test_quarantine_overwrites_nothing(objects: LocalObjects) -> None:
     assert objects.list("shards") == []
     with pytest.raises(NotThere):
         objects.quarantine("shards/a")
+
+
+def test_a_quarantine_without_a_name_left_is_unavailable(
+    objects: LocalObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(source: Path, target: Path) -> None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+
+    objects.create("shards/a", b"x")
+    monkeypatch.setattr(storage.objects, "_move_exclusively", taken)
+    with pytest.raises(Unavailable, match="shards/a: has been quarantined 10,000 times already"):
+        objects.quarantine("shards/a")
+    assert objects.read("shards/a") == b"x"
 
 
 def test_missing_and_not_a_file_are_definite(objects: LocalObjects) -> None:

@@ -105,3 +105,26 @@ def test_another_host_cannot_be_known() -> None:
 def test_boot_id_is_stable() -> None:
     assert boot_id() == boot_id()
     assert len(boot_id()) == 36
+
+
+def test_without_proc_nobody_knows_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.process.start_ticks", lambda pid: None)
+    with pytest.raises(Unavailable, match=r"cannot be read for the calling process: is /proc mounted\?"):
+        current_process()
+
+
+def test_one_that_is_reaped_while_it_is_looked_at_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zombie when its state was read, nothing any more when its threads are counted."""
+    child = subprocess.Popen(["true"])
+    ticks = start_ticks(child.pid)
+    assert ticks is not None
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    listed = os.listdir
+
+    def reaping(path: str) -> list[str]:
+        child.wait()
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", reaping)
+    assert not is_alive(ProcessId(this_host(), child.pid, ticks))
+    assert child.returncode == 0
