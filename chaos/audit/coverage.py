@@ -187,8 +187,6 @@ def _note_repeats(result: Coverage, pieces: Sequence[Rows], counts: I64, start: 
     if not often.size:
         return
     told = result.first_repeat
-    if told is not None and told.last != start - 1:
-        return
     often = often[:_LOOK] + start
     spots = _spots_at(pieces, int(often[0])) if told is None else told.spots
     first = int(often[0]) if told is None else told.first

@@ -37,12 +37,13 @@ def check(evidence: Evidence) -> Finding:
         if len(receipts) != 1:
             case.unsure.append(f"fault {fault} {_not_fired(fault, len(receipts))}")
             continue
-        if wrong := mismatch(evidence, fault, receipts[0]):
+        (receipt,) = receipts
+        if wrong := mismatch(evidence, fault, receipt):
             case.unsure.append(f"fault {fault} {wrong}")
-        elif observe(evidence, receipts[0]) is None:
+        elif observe(evidence, receipt) is None:
             seen = "nothing that was recorded shows it"
-            if receipts[0].lethal:
-                seen = f"nobody saw process {receipts[0].target.pid} end as it says"
+            if receipt.lethal:
+                seen = f"nobody saw process {receipt.target.pid} end as it says"
             case.unsure.append(f"fault {fault} has a receipt, but {seen}")
     planned = {fault.id for fault in evidence.faults}
     for receipt in evidence.history.receipts:

@@ -270,3 +270,20 @@ def test_the_first_position_and_the_one_after_the_last() -> None:
     assert (found.wrong_sample.count, found.beyond.count) == (1 + (int(plan(np.array([8]))[0]) != 3), 1)
     assert found.beyond.first is not None
     assert found.beyond.first.position == 8
+
+
+@pytest.mark.parametrize("window", [1, 3, 1 << 17])
+def test_a_row_before_the_first_position_is_beyond_and_displaces_no_other(window: int) -> None:
+    """At −1, where a window could begin, and further off, where one would reach over position 0."""
+    for position in (-1, -2):
+        found = cover([segment([(position, 3, 33, -1), *good_rows(0, 8)], 0, -1, 1)], expected(8), window)
+        assert (found.beyond.count, found.never, found.repeated, found.epoch_faults) == (1, 0, 0, [])
+        assert (found.wrong_step.count, found.wrong_sample.count, found.wrong_content.count) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("sample", [-1, ROWS])
+def test_an_id_outside_of_a_dataset_that_is_known_whole_is_unread(sample: int) -> None:
+    want = replace(expected(4), known=np.ones(ROWS, np.bool_))
+    rows = [*good_rows(0, 3), (3, sample, 0, 0)]
+    found = cover([segment(rows, 0, 0, 0)], want)
+    assert (found.unread, found.wrong_content.count, found.wrong_sample.count) == (1, 0, 1)

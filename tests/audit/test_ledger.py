@@ -257,15 +257,24 @@ def test_a_lost_segment_leaves_its_positions_open_and_no_others(tmp_path: Path, 
         "the ledger of s00000004-a0000, rank 1, is lost",
         "8 positions cannot be judged",
     )
-    other = two_kills(tmp_path / "other", on_rows(1, 5, 0, lambda t: columns(t, [0, 2, 3])))
-    (other.folder / "store/ledger/s00000004-a0000-r0001.arrow").unlink()
-    judged(other.folder, 3, "invalid", "position 41")
+    for attempt, step in ((0, 1), (1, 5)):  # before it and after it
+        other = two_kills(tmp_path / f"other{step}", on_rows(attempt, step, 0, lambda t: columns(t, [0, 2, 3])))
+        (other.folder / "store/ledger/s00000004-a0000-r0001.arrow").unlink()
+        judged(other.folder, 3, "invalid", f"position {step * B + 1}")
 
 
 def test_a_lost_manifest_leaves_its_positions_open(run: Simulation, judged: Judge) -> None:
     (run.folder / "store/manifests/s00000004-a0000.json").unlink()
     judged(run.folder, 3, "unknown", "the manifest of s00000004-a0000 is lost, see invariant 1",
            "16 positions cannot be judged")  # fmt: skip
+
+
+def test_a_step_may_be_a_single_sample(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(ranks=1, microbatches=1, global_batch=1))
+    sim.start()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 3, "valid")
 
 
 def test_a_batch_that_microbatches_do_not_divide_is_judged_without_them(run: Simulation, judged: Judge) -> None:

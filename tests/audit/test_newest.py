@@ -547,3 +547,13 @@ def test_a_restart_that_was_killed_before_it_chose_is_judged(tmp_path: Path, jud
     sim.fence()
     sim.finish(finished=False)
     judged(sim.folder, 2, "valid")
+
+
+def test_the_first_attempt_begins_with_nothing_whether_it_says_so_or_not(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.parent = None
+    sim.begin = lambda **_: (sim.fence(), sim.restore())  # type: ignore[assignment]
+    sim.start()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 2, "not_judged", "nothing was restarted")

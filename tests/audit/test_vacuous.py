@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_files import bodies, rechain
+from audit_files import Recorder, bodies, rechain
 from judging import Judge
 from simulated_run import F0, F1, Edit, Settings, Simulation, fault, two_kills
 
@@ -472,3 +472,42 @@ def test_two_receipts_of_one_fault(run: Simulation) -> None:
     finding = judge(replace(evidence, history=replace(evidence.history, receipts=twice))).invariant(10)
     assert finding.verdict == "unknown"
     assert "fault f0 (sigkill of rank 1 at step.end hit 5 of attempt 0) has 2 receipts" in finding.witness
+
+
+def test_a_history_that_its_supervisor_named_and_nobody_has(run: Simulation, judged: Judge) -> None:
+    gone = run.procs[0].history
+    (run.folder / "history" / gone.name).unlink()
+    judged(run.folder, 10, "unknown", f"history/{gone.name} is missing: process {gone.pid} (rank) wrote it")
+
+
+def test_histories_without_an_end_are_counted(tmp_path: Path, judged: Judge) -> None:
+    """Of a supervisor, a committer and two ranks, and of the three launchers."""
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(12)
+    judged(sim.folder, 10, "unknown", "(and 6 more like it)")
+    one = Simulation(tmp_path / "one", edit=on_event("closed", lambda thing: thing.update(drop="heads" in thing)))
+    one.start()
+    one.train(12)
+    one.finish()
+    witness = judged(one.folder, 10, "unknown", f"history/{one.supervisor.name} has no end, and nothing says")
+    assert "more like it" not in witness
+
+
+def test_a_process_that_only_trained_and_was_never_named(run: Simulation, judged: Judge) -> None:
+    step = next(body for body in bodies(run.procs[0].history.path) if body["event"] == "step")
+    stranger = Recorder(run.folder / "history", "worker", 900, 1, "run-1", run.tick())
+    judged(run.folder, 10, "valid")  # a standby that nobody needed
+    fields = {key: value for key, value in step.items() if key not in ("event", "attempt", "t_ns", "clock")}
+    stranger.record("step", 0, run.tick(), **fields)
+    judged(run.folder, 10, "unknown", f"history/{stranger.name} has no end, and nothing says that process 900")
+
+
+def test_the_last_reason_to_give_up_is_told(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(5)
+    sim.say(sim.supervisor, "gave_up", reason="interrupted by SIGINT")
+    sim.say(sim.supervisor, "gave_up", reason="3 attempts failed")
+    sim.close()
+    assert "SIGINT" not in judged(sim.folder, 10, "unknown", "the run did not reach step 12: 3 attempts failed")

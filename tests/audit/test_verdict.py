@@ -11,13 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simulated_run import F0, Settings, Simulation, two_kills
+from audit_files import bodies
+from simulated_run import F0, F1, Settings, Simulation, two_kills
 
 from chaos.audit import audit_run
 from chaos.audit import verdict as verdict_module
 from chaos.audit.evidence import Evidence
 from chaos.audit.findings import Finding, Judgement
 from chaos.audit.read_run import read_evidence
+from chaos.audit.recoveries import Recovery
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,6 +64,28 @@ def test_recoveries_are_measured_from_the_strike(run: Simulation) -> None:
         assert all(part is not None and part > 0 for part in parts)
         assert recovery.first_step_s is not None
         assert recovery.first_step_s > sum(part or 0 for part in parts)
+
+
+def test_each_duration_is_from_one_recorded_instant_to_the_next(run: Simulation) -> None:
+    """The same from the lines themselves: strike, detection, last rank joined, last one restored, first one done."""
+    told = {path.name: bodies(path) for path in (run.folder / "history").glob("*.jsonl")}
+
+    def instants(event: str, attempt: int, least: int = 0) -> list[int]:
+        return [line["t_ns"] for name, lines in told.items() for line in lines
+                if (line["event"], line["attempt"]) == (event, attempt) and line.get("step", least) >= least
+                and (event == "detected" or name.startswith("worker"))]  # fmt: skip
+
+    found = audit_run(run.folder).recoveries
+    for recovery, planned, restored, greatest in zip(found, (F0, F1), (4, 6), (5, 8), strict=True):
+        receipt = json.loads((run.folder / "history" / "receipts" / f"{planned['id']}.json").read_bytes())["body"]
+        attempt = planned["attempt"] + 1
+        strike, (detected,) = receipt["t_ns"], instants("detected", attempt - 1)
+        joined, loaded = max(instants("joined", attempt)), max(instants("restored", attempt))
+        first, caught_up = min(instants("step", attempt)), min(instants("step", attempt, greatest))
+        lengths = (detected - strike, joined - detected, loaded - joined, caught_up - loaded, first - strike)
+        redo = greatest - restored
+        assert recovery == Recovery(attempt, restored, *(round(each / 1e9, 6) for each in lengths), redo, redo * 8)
+        assert first < caught_up or redo == 1
 
 
 def test_durations_of_two_boots_are_not_computed(run: Simulation) -> None:

@@ -112,7 +112,8 @@ class Mutation:
     def _in_order(self, mutant: Mutant, tests: Iterable[str]) -> list[str]:
         """First what killed others of the function. Then in turn: those that go where few go in what the statement
         calls; what killed others of the module; those of the module's own file that go where few go within the
-        function; those that together go everywhere in the module and in what it uses; one of the plainest.
+        function; those that together go everywhere in the module and in what it uses; one of the plainest. With
+        `--own` before all of these: the whole of the module's own file.
         """
         place, module = (mutant.module, mutant.function), mutant.module
         if module not in self.spread:
@@ -129,6 +130,8 @@ class Mutation:
         for n, one in enumerate(plain):
             two = slice(2 * n, 2 * n + 2)
             turns += [*deep[two], *known[n : n + 1], *rare[two], *wide[two], one]
+        if self.wanted.own:
+            turns = [*(test for test in rare if name in test), *turns]
         return sorted(dict.fromkeys(turns), key=lambda test: -self.kills[*place, test])
 
     def _worth(self, tests: Iterable[str], parts: tuple[tuple[str, range], ...]) -> dict[str, float]:
@@ -231,6 +234,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=ROOT / "runs/mutation/results.jsonl")
     parser.add_argument("--tests", type=int, default=20, help="of those that execute a line, so many at most")
     parser.add_argument("--again", action="store_true", help="survivors too: with more or changed tests")
+    parser.add_argument("--own", action="store_true", help="first all tests of the module's own file")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--summary", action="store_true", help="run nothing, print the score of each module")
     parser.add_argument("--survivors", action="store_true", help="run nothing, print score and survivors")
