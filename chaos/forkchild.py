@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -10,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
@@ -160,7 +162,26 @@ def _run(arguments: list[str], interpreter: Interpreter) -> None:
     sys.modules["__main__"] = main
     with io.open_code(os.path.abspath(script)) as file:
         code = compile(file.read(), script, "exec", dont_inherit=True)
-    exec(code, vars(main))
+    try:
+        exec(code, vars(main))
+    except SystemExit as ended:
+        if not (ended.code is None or isinstance(ended.code, int)):
+            raise
+        _leave(ended.code or 0)
+    _leave(0)
+
+
+def _leave(status: int) -> None:
+    """What the end of an interpreter does that others can see. To take all modules apart costs half a CPU-second.
+
+    As `multiprocessing` ends its own forked children. An exception is left to the interpreter.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status & 0xFF)
 
 
 def _python_path(environment: Mapping[str, str]) -> list[str]:

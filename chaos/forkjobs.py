@@ -26,7 +26,10 @@ PRELOAD = (
     "ray.data", "ray.util.state.api", "ray._common.pydantic_compat", "ray._private.arrow_serialization",
     "ray.autoscaler._private.cli_logger", "ray.dashboard.modules.dashboard_sdk",
     "ray.data._internal.logical.optimizers", "ray.data._internal.execution.streaming_executor",
-    "ray.data._internal.planner.planner",
+    "ray.data._internal.planner.planner", "ray.data._internal.issue_detection",
+    "ray.data._internal.execution.callbacks.insert_issue_detectors",
+    "ray.data._internal.execution.callbacks.resource_allocator_prometheus_callback",
+    "ray.data._internal.execution.callbacks.execution_idx_update_callback",
     "trainers.rank", "trainers.committer", "chaos.striker", "trainers.workloads.bytelm", "trainers.workloads.tiny",
 )  # fmt: skip
 _DRAWN_BYTES = 28

@@ -35,7 +35,7 @@ PRELOAD = (
     "safetensors", "psutil", "torch", "torch._dynamo", "torch.distributed", "requests", "jsonschema", "yaml",
     "google.protobuf.message", "packaging.version", "filelock", "attr", "html", "http.server", "logging.config",
     "mimetypes", "pdb", "tracemalloc", "faulthandler", "uuid", "multiprocessing", "concurrent.futures.thread",
-    "pydantic.v1", "pydantic.dataclasses", "click",
+    "pydantic.v1", "pydantic.dataclasses", "click", "pyarrow.json", "torch.profiler._cupti_monitor",
 )  # fmt: skip
 # Keeps the imports from starting threads. Ray too gives its workers one OpenMP thread unless told otherwise.
 _QUIET = {
@@ -119,6 +119,8 @@ def main(descriptor: int, preload: Sequence[str]) -> None:
         child = Server(child.listener, 0, child.job).serve()
     if isinstance(child, Child):
         become(child, interpreter)
+    else:  # a server that has nothing more to do: to take all modules apart again would cost it half a CPU-second
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -131,16 +131,16 @@ def _conduct(
     record: bool = False, place: Place | None = None,
 ) -> Outcome:  # fmt: skip
     """Trains, provides the twin, judges."""
-    folder = spec.folder
+    folder, found = spec.folder, None
     notify(Log(f"starting; the run is in {folder}"))
     with Interrupts() as interrupts:
         with Place(interrupts) if place is None else place.lent(interrupts) as where:
             life = Life(experiment, spec, where, notify, record, where.reuse)
             failure = life.lead(event, facts)
             if failure is None and experiment.run.twin and not record:
-                _compare(experiment, folder, where, notify)
+                found = _compare(experiment, folder, where, notify)
         with interrupts.held_off():
-            verdict = judge(folder, failure)
+            verdict = judge(folder, failure) if found is None else found
             _write(folder / VERDICT, verdict)
     return Outcome(folder, verdict, failure, life.began, interrupts.signal)
 
@@ -149,23 +149,29 @@ def _conduct_twin(found: Resumable, notify: Notify) -> Outcome:
     """The run has reached its target and only its twin is missing."""
     with Interrupts() as interrupts:
         with Place(interrupts) as place:
-            _compare(found.experiment, found.folder, place, notify)
+            verdict = _compare(found.experiment, found.folder, place, notify)
         with interrupts.held_off():
-            verdict = judge(found.folder, None)
+            verdict = judge(found.folder, None) if verdict is None else verdict
             _write(found.folder / VERDICT, verdict)
     return Outcome(found.folder, verdict)
 
 
-def _compare(experiment: Experiment, folder: Path, place: Place, notify: Notify) -> None:
-    """Puts the twin beside the run, and a second one if they differ. Without a twin invariant 5 is unknown."""
+def _compare(experiment: Experiment, folder: Path, place: Place, notify: Notify) -> Mapping[str, Any] | None:
+    """Puts the twin beside the run, and a second one if they differ. Without a twin invariant 5 is unknown.
+
+    Returns the verdict on the run, which is done, beside its twin; None if there is something more to be judged.
+    """
     try:
         provide_twin(experiment, folder, place, notify)
-        if any(each["id"] == 5 and each["verdict"] == "invalid" for each in judge(folder, None)["invariants"]):
-            provide_second(experiment, folder, place, notify)
+        verdict = judge(folder, None)
+        if all(each["id"] != 5 or each["verdict"] != "invalid" for each in verdict["invariants"]):
+            return verdict
+        provide_second(experiment, folder, place, notify)
     except TwinFailed as error:
         notify(Log(str(error)))
     except KeyboardInterrupt:
         notify(Log(f"interrupted before the twin was there; train it with: {resume_command(folder)}"))
+    return None
 
 
 def _write(path: Path, verdict: Mapping[str, Any]) -> None:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 import random
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +29,30 @@ from trainers.state import Progress
 from trainers.workload import Workload
 
 _JSON = json.JSONEncoder(sort_keys=True)
+_TENSORS = frozenset({torch.Tensor})
+_T = TypeVar("_T")
+_Named = Sequence[Mapping[str, _T | None]]
+_ADDRESS = torch.Tensor.data_ptr
+_SIZE_BYTES = torch.Tensor.nbytes.__get__  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The tensors of one part at one step, each with where its bytes lie; no view of what has to be copied first."""
+
+    tensors: list[torch.Tensor]
+    places: tuple[list[int], list[int], list[int]]
+    views: list[memoryview | None]
+    all_in_place: bool
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """All modules below one, in the order of a walk."""
+
+    of: torch.nn.Module
+    modules: list[torch.nn.Module]  # kept, so that no other one gets the identity of one of them
+    children: tuple[list[int], list[int]]
 
 
 class Views:
@@ -35,31 +61,40 @@ class Views:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[torch.Tensor, int, int, memoryview]] = {}
-        self._seen: dict[int, tuple[torch.Tensor, int, int, memoryview]] = {}
+        self._seen: dict[str, _Seen] = {}
         self._states: dict[str, tuple[object, str]] = {}
+        self._walk: _Walk | None = None
 
-    def of(self, tensor: torch.Tensor) -> memoryview:
-        """The tensor's bytes as they are now, in the order of its elements."""
-        number = id(tensor)
-        known = self._known.get(number)
-        if known is None or known[0] is not tensor or known[1] != tensor.data_ptr() or known[2] != tensor.nbytes:
-            plain = tensor.detach()
-            if not (plain.is_cpu and plain.is_contiguous()):
-                return _bytes(plain.contiguous().cpu())
-            known = (tensor, tensor.data_ptr(), tensor.nbytes, _bytes(plain))
-        self._seen[number] = known
-        return known[3]
+    def members(self, model: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """`parameters()` and `buffers()`, in their order; which modules there are is walked anew if one is another."""
+        if self._walk is None or self._walk.of is not model or self._walk.children != _children(self._walk.modules):
+            self._walk = _walked(model)
+        modules = self._walk.modules
+        return _distinct([m._parameters for m in modules]), _distinct([m._buffers for m in modules])
+
+    def of(self, part: str, tensors: list[torch.Tensor]) -> list[memoryview]:
+        """Each tensor's bytes as they are now, in the order of its elements. part: names the list from step to step.
+
+        One look at a whole list, by functions that are not Python's: after a step none of this lies in a near cache,
+        and every object that is touched costs more than what is done with it.
+        """
+        places = list(map(id, tensors)), list(map(_ADDRESS, tensors)), list(map(_SIZE_BYTES, tensors))
+        seen = self._seen.get(part)
+        if seen is None or seen.places != places:
+            known = dict(zip(zip(*seen.places, strict=True), seen.views, strict=True)) if seen is not None else {}
+            found = [known.get(place) or _in_place(tensor)
+                     for tensor, place in zip(tensors, zip(*places, strict=True), strict=True)]
+            seen = self._seen[part] = _Seen(tensors, places, found, None not in found)
+        if seen.all_in_place:
+            return seen.views  # type: ignore[return-value]
+        return [_bytes(tensor.detach().contiguous().cpu()) if view is None else view
+                for tensor, view in zip(tensors, seen.views, strict=True)]
 
     def digest_of(self, name: str, state: object, as_bytes: Callable[[], bytes]) -> str:
         """A digest of a generator's state, made again only if it is another than the last time."""
         if self._states.get(name, (None,))[0] != state:
             self._states[name] = state, xxhash.xxh3_64_hexdigest(as_bytes())
         return self._states[name][1]
-
-    def turn(self) -> None:
-        """A step is over: forgets what was not asked for."""
-        self._known, self._seen = self._seen, {}
 
 
 def step_fingerprint(
@@ -70,39 +105,31 @@ def step_fingerprint(
     views: kept from step to step.
     """
     views = Views() if views is None else views
-    parameters, buffers = _members(workload.model)
+    parameters, buffers = views.members(workload.model)
     owners = _owners(tuple(parameter.nbytes for parameter in parameters), ranks)
     own = [number for number, owner in enumerate(owners) if owner == rank]
     prints = _state(workload, progress, views, [parameters[number] for number in own])
-    prints["buffers"] = _tensors(views, buffers)
+    prints["buffers"] = _tensors(views, "buffers", buffers)
     if progress.best_model is not None:  # tensors only: equal to that of the model that was best
         best = list(progress.best_model.parameters.values())
-        prints["best"] = _tensors(views, [best[number] for number in own])
-        prints["best.buffers"] = _tensors(views, progress.best_model.buffers.values())
-    views.turn()
+        prints["best"] = _tensors(views, "best", [best[number] for number in own])
+        prints["best.buffers"] = _tensors(views, "best.buffers", list(progress.best_model.buffers.values()))
     return prints
 
 
-def _members(model: torch.nn.Module) -> tuple[list[torch.nn.Parameter], list[torch.Tensor]]:
-    """`parameters()` and `buffers()`, in one walk, and in their order."""
-    parameters: dict[int, torch.nn.Parameter] = {}
-    buffers: dict[int, torch.Tensor] = {}
-    seen: set[torch.nn.Module | None] = {None}
-    ahead: list[torch.nn.Module | None] = [model]
-    while ahead:
-        module = ahead.pop()
-        if module in seen:
-            continue
-        seen.add(module)
-        assert module is not None
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                parameters.setdefault(id(parameter), parameter)
-        for buffer in module._buffers.values():
-            if buffer is not None:
-                buffers.setdefault(id(buffer), buffer)
-        ahead.extend(reversed(module._modules.values()))
-    return list(parameters.values()), list(buffers.values())
+def _walked(model: torch.nn.Module) -> _Walk:
+    modules = list(model.modules())
+    return _Walk(model, modules, _children(modules))
+
+
+def _children(modules: list[torch.nn.Module]) -> tuple[list[int], list[int]]:
+    """Of each module how many, and of all together which."""
+    inside = [module._modules for module in modules]
+    return list(map(len, inside)), [id(child) for named in inside if named for child in named.values()]
+
+
+def _distinct(tensors: _Named[_T]) -> list[_T]:
+    return list({id(t): t for named in tensors if named for t in named.values() if t is not None}.values())
 
 
 @lru_cache(maxsize=8)
@@ -112,12 +139,12 @@ def _owners(sizes: tuple[int, ...], ranks: int) -> tuple[int, ...]:
 
 
 def _state(
-    workload: Workload, progress: Progress, views: Views, parameters: Sequence[torch.nn.Parameter]
+    workload: Workload, progress: Progress, views: Views, parameters: list[torch.Tensor]
 ) -> dict[str, str]:
     """parameters: those that the rank digests, with their moments."""
     optimizer, scheduler, scaler = workload.optimizer, workload.scheduler, workload.scaler
     prints = {
-        "model": _tensors(views, parameters),
+        "model": _tensors(views, "model", parameters),
         "optimizer": _optimizer(views, optimizer, parameters),
         "scheduler": _text(scheduler.state_dict() if scheduler else None, "scheduler"),
         "scaler": _text(scaler.state_dict() if scaler else None, "scaler"),
@@ -127,23 +154,27 @@ def _state(
         "rng.torch": xxhash.xxh3_64_hexdigest(torch.default_generator.get_state().numpy().data),
     }
     if _has_cuda():
-        prints["rng.cuda"] = _tensors(views, [torch.cuda.get_rng_state()])
+        prints["rng.cuda"] = _tensors(views, "rng.cuda", [torch.cuda.get_rng_state()])
     return prints
 
 
-def _optimizer(views: Views, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> str:
+def _optimizer(views: Views, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> str:
     """In the parameters' and the names' order: a restore makes the same state in another order."""
     moments: list[torch.Tensor] = []
     rest: list[object] = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
     for number, parameter in enumerate(parameters):
         held = optimizer.state.get(parameter, {})
-        for key in _in_order(tuple(held)):
-            value = held[key]
+        names = _in_order(tuple(held))
+        values = list(map(held.__getitem__, names))
+        if _TENSORS.issuperset(map(type, values)):
+            moments += values
+            continue
+        for name, value in zip(names, values, strict=True):
             if isinstance(value, torch.Tensor):
                 moments.append(value)
             else:
-                rest.append((number, key, value))
-    return _tensors(views, moments, rest)
+                rest.append((number, name, value))
+    return _tensors(views, "optimizer", moments, rest)
 
 
 @lru_cache(maxsize=64)
@@ -160,9 +191,15 @@ def _bytes(plain: torch.Tensor) -> memoryview:
     return (plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain).numpy().data
 
 
-def _tensors(views: Views, tensors: Iterable[torch.Tensor], rest: object = None) -> str:
+def _in_place(tensor: torch.Tensor) -> memoryview | None:
+    """The bytes where they lie, if they lie in the order of the elements and in this machine's memory."""
+    plain = tensor.detach()
+    return _bytes(plain) if plain.is_cpu and plain.is_contiguous() else None
+
+
+def _tensors(views: Views, part: str, tensors: list[torch.Tensor], rest: object = None) -> str:
     state = xxhash.xxh3_64()
-    for view in map(views.of, tensors):
+    for view in views.of(part, tensors):
         state.update(view)
     if rest is not None:
         state.update(_encoded(rest, "optimizer"))

@@ -45,10 +45,12 @@ def require_regular(status: os.stat_result) -> None:
         raise FormatError("is no regular file")
 
 
+_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+
+
 def canonical(value: object) -> bytes:
     """The one JSON encoding of `value`. Raises ValueError for numbers that JSON lacks."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return text.encode("ascii")
+    return _ENCODE(value).encode("ascii")
 
 
 def sha256_text(data: bytes) -> str:

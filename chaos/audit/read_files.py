@@ -27,6 +27,7 @@ _NUMBERS = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "F16": "<f2"
 _COLUMNS = {
     "position": np.int64, "sample_id": np.int64, "content": np.uint64, "step": np.int64, "microbatch": np.int32,
 }  # fmt: skip
+_TYPES = {name: pa.from_numpy_dtype(dtype) for name, dtype in _COLUMNS.items()}
 
 
 def see_file(path: Path, name: str, kind: str) -> FileSeen:
@@ -165,9 +166,8 @@ def _table(data: memoryview) -> pa.Table:
     try:
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
         table.validate(full=True)
-        expected = {name: pa.from_numpy_dtype(dtype) for name, dtype in _COLUMNS.items()}
         columns = {field.name: field.type for field in table.schema}
-        if columns != expected or table.num_columns != len(expected):
+        if columns != _TYPES or table.num_columns != len(_TYPES):
             raise FormatError(f"has the columns {', '.join(table.column_names)}, or of other types")
         if any(column.null_count for column in table.columns):
             raise FormatError("has empty values")

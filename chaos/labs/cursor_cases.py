@@ -148,7 +148,7 @@ def run_lab(output: Path, seed: int, notify: Callable[[str], Notify]) -> CursorL
     if prefetched < PREFETCHED:
         raise CaseFailed(
             f"{runs[_RIGHT][0]}: only {prefetched} batches were prefetched behind update {APPLIED}, {PREFETCHED} are "
-            "needed to lose them: the input came too slowly on this machine; try again when it is idle"
+            "needed to lose them, and the trainer should have waited for them: a defect of this lab"
         )
     return CursorLab(APPLIED, prefetched, cases, _mid_accumulation(*runs[_RIGHT], right))
 
@@ -184,7 +184,10 @@ def _run(output: Path, name: str, seed: int, notify: Notify) -> _Run:
 
 def _experiment(cursor_error: int, seed: int, log: Path) -> dict[str, Any]:
     struck = APPLIED * MICROBATCHES + STRUCK_MICROBATCH + 1
-    config = {"rows": _ROWS, "log": str(log), "publish": APPLIED, "at_pass": struck, "cursor_error": cursor_error}
+    config = {
+        "rows": _ROWS, "log": str(log), "publish": APPLIED, "at_microbatch": struck,
+        "ahead": PREFETCHED * MICROBATCHES, "cursor_error": cursor_error,
+    }  # fmt: skip
     return {
         "run": {
             "workload": "chaos.labs.cursor_trainer:build", "config": config, "seed": seed, "ranks": 1,

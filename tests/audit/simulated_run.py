@@ -95,6 +95,7 @@ class Simulation:
         self.procs: list[Proc] = []
         self.microbatch = 0  # of the step under way, done in what the attempt started from
         self.pending: list[tuple[Any, ...]] = []  # (step, rows by rank), inside a step also the microbatch
+        self._known: dict[tuple[int, int, int], dict[str, str]] = {}
         self._data()
         self.supervisor = self._recorder("supervisor")
 
@@ -214,7 +215,7 @@ class Simulation:
                     self.say(history, "loaded", self.attempt, rank=rank, name=note["name"], ok=True, reason="")
         self.say(self.supervisor, "formed", self.attempt, world=self.set.ranks)
         for rank in range(self.set.ranks):
-            parts, _, _, _ = self.state(chosen["step"], rank, **inside(self.microbatch))
+            parts = self.parts_at(chosen["step"], rank, self.microbatch)
             self.say(self.of("rank", rank).history, "restored", self.attempt, rank=rank, name=chosen["name"],
                      digest=chosen["digest"], step=chosen["step"], cursor=chosen["step"] * self.set.global_batch,
                      parts=parts, state=self.prints(chosen["step"], rank, self.microbatch),
@@ -301,7 +302,7 @@ class Simulation:
         taken, self.rows = self.rows, {rank: [] for rank in self.rows}
         for rank in range(self.set.ranks):
             history = self.of("rank", rank).history
-            parts, _, _, _ = self.state(self.step, rank, **inside(microbatch))
+            parts = self.parts_at(self.step, rank, microbatch)
             due = {"parts": {n: parts[n] for n in ("gradients", "accumulation")}} if microbatch else {}
             self.say(history, "save_due", self.attempt, rank=rank, step=self.step, **inside(microbatch), **due)
             self.say(history, "save_staged", self.attempt, rank=rank, step=self.step, stall_s=0.0, waited_s=0.0,
@@ -352,6 +353,12 @@ class Simulation:
             )  # fmt: skip
         return self.parts(shared, local, texts), shared, local, texts
 
+    def parts_at(self, step: int, rank: int, microbatch: int = 0) -> dict[str, str]:
+        moment = step, rank, microbatch
+        if moment not in self._known:
+            self._known[moment] = self.state(step, rank, **inside(microbatch))[0]
+        return dict(self._known[moment])
+
     def loss(self, step: int) -> float:
         return self.set.losses.get(step, 1 / step)
 
@@ -364,10 +371,10 @@ class Simulation:
 
     def prints(self, step: int, rank: int, microbatch: int = 0) -> dict[str, str]:
         """Short digests of the parts, as a step has them: of a best model that of the model which it copies."""
-        parts = self.state(step, rank, **inside(microbatch))[0].items()
+        parts = self.parts_at(step, rank, microbatch).items()
         prints = {part: digest[-16:] for part, digest in parts if part not in ("gradients", "accumulation")}
         if self.set.keep_best:
-            prints["best"] = self.state((self.best_step(step) or 1) - 1, rank)[0]["model"][-16:]
+            prints["best"] = self.parts_at((self.best_step(step) or 1) - 1, rank)["model"][-16:]
         return prints
 
     def parts(self, shared: dict[str, Any], local: dict[str, Any], texts: dict[str, str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ def published_files(run: Simulation) -> list[Path]:
     return sorted(found)
 
 
+@pytest.mark.no_cover
 def test_one_flipped_bit_in_any_file_is_invalid(tmp_path: Path) -> None:
     run, rng = one_kill(tmp_path / "run", steps=6), random.Random(1)
     assert {path.parent.name for path in published_files(run)} == {"log", "manifests", "shards", "ledger"}

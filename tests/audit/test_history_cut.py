@@ -37,6 +37,7 @@ def histories(run: Simulation) -> list[Path]:
     return sorted((run.folder / "history").glob("*.jsonl"))
 
 
+@pytest.mark.no_cover
 def test_any_history_cut_at_any_line_is_unknown(tmp_path: Path) -> None:
     run = one_kill(tmp_path / "run", steps=6)
     assert len({path.name.partition("-")[0] for path in histories(run)}) == 4
@@ -67,6 +68,7 @@ def test_without_any_history_it_is_unknown(run: Simulation, judged: Judge) -> No
     judged(run.folder, 10, "unknown", "there is no history")
 
 
+@pytest.mark.no_cover
 def test_a_changed_byte_breaks_the_chain(run: Simulation) -> None:
     rng = random.Random(5)
     for path in histories(run):

@@ -524,6 +524,7 @@ def test_without_the_run_event(run: Simulation, judged: Judge) -> None:
 _CHANGES = ("drop", "repeat", "sample", "content", "position", "step")
 
 
+@pytest.mark.no_cover
 @settings(max_examples=40, deadline=None)
 @given(
     step=st.integers(0, 11),

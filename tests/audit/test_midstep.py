@@ -50,6 +50,7 @@ def wrong(verdict: Verdict) -> dict[int, str]:
 # -- right
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("every", [1, 2, 3, 5])
 @pytest.mark.parametrize("microbatches", [0, 1, 2, 3])
 def test_a_kill_anywhere_in_a_step(tmp_path: Path, every: int, microbatches: int) -> None:

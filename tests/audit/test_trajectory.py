@@ -62,6 +62,7 @@ def test_where_none_was_wanted_nothing_is_judged(tmp_path: Path, judged: Judge) 
     judged(tmp_path / "run", 5, "not_judged")
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -268,24 +268,11 @@ def test_half_a_request_stops_nobody_else(tmp_path: Path, server: ForkServer) ->
         assert recorded(tmp_path, process).closed
 
 
-def test_what_is_preloaded_starts_no_thread_and_draws_nothing_twice(tmp_path: Path) -> None:
-    code = "import json, random, sys, os, numpy, torch; print(json.dumps([random.random(), numpy.random.rand(), "
-    code += "torch.get_num_threads(), torch.cuda._is_in_bad_fork(), 'ray' in sys.modules]))"
-    found = []
-    with ForkServer() as server:
-        for _ in range(2):
-            process = launch(tmp_path, code, server.path, env={"OMP_NUM_THREADS": "2"})
-            out, err = process.communicate(timeout=60)
-            assert process.returncode == 0, err
-            assert "refused" not in err
-            found.append(json.loads(out))
-        assert len(os.listdir(f"/proc/{server.pid}/task")) == 1
-    (one, two) = found
-    assert one[0] != two[0]
-    assert one[1] != two[1]
-    assert one[2:] == two[2:] == [2, False, False]
-
-
+PRELOADED = """
+import json, random, sys, os, numpy, torch
+print(json.dumps([random.random(), numpy.random.rand(), torch.get_num_threads(), torch.cuda._is_in_bad_fork(),
+                  "ray" in sys.modules]))
+"""
 WORKER = """
 import json, os, sys
 from ray import WorkerID
@@ -294,24 +281,48 @@ print(json.dumps({"parent": os.getppid(), "id": WorkerID.from_random().hex(), "j
 """
 
 
-def test_workers_of_a_job_are_forked_where_ray_is_imported_and_draw_ids_of_their_own(tmp_path: Path) -> None:
-    """Ray's ids are drawn inside its core, where all children of a process that has drawn would draw the same."""
+@pytest.fixture(scope="module")
+def preloaded() -> Iterator[ForkServer]:
+    """With all that the product preloads, which takes seconds: shared. Each test names jobs of its own."""
+    with ForkServer() as server:
+        yield server
+
+
+def told(folder: Path, code: str, server: ForkServer, **variables: str) -> Any:
+    """What the script prints, which has to end well."""
+    process = launch(folder, code, server.path, watch=False, env=variables)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "refused" not in err
+    return json.loads(out)
+
+
+def test_what_is_preloaded_starts_no_thread_and_draws_nothing_twice(tmp_path: Path, preloaded: ForkServer) -> None:
+    one, two = (told(tmp_path, PRELOADED, preloaded, OMP_NUM_THREADS="2") for _ in range(2))
+    assert len(os.listdir(f"/proc/{preloaded.pid}/task")) == 1
+    assert one[0] != two[0]
+    assert one[1] != two[1]
+    assert one[2:] == two[2:] == [2, False, False]
+
+
+def test_workers_of_a_job_are_forked_where_ray_is_imported_and_draw_ids_of_their_own(
+    tmp_path: Path, preloaded: ForkServer
+) -> None:
+    """Ray's ids are drawn inside its core, where all children of a process that has drawn would draw the same.
+
+    The last test with this server: it ends it, and sees its jobs' servers gone too.
+    """
     jobs = ("01000000", "01000000", "02000000")
-    found = []
-    with ForkServer(preload=["numpy"]) as server:
-        for job in jobs:
-            process = launch(tmp_path, WORKER, server.path, watch=False, env={"RAY_JOB_ID": job})
-            out, err = process.communicate(timeout=60)
-            assert process.returncode == 0, err
-            found.append(json.loads(out))
-        parents = [each["parent"] for each in found]
-        assert [psutil.Process(parent).ppid() for parent in parents] == [server.pid] * 3
+    found = [told(tmp_path, WORKER, preloaded, RAY_JOB_ID=job) for job in jobs]
+    parents = [each["parent"] for each in found]
+    assert [psutil.Process(parent).ppid() for parent in parents] == [preloaded.pid] * 3
     assert parents[0] == parents[1] != parents[2]
     assert len({each["id"] for each in found}) == 3
     assert [each["job"] for each in found] == list(jobs)
     assert all(each["data"] and each["threads"] == 1 for each in found)
+    preloaded.stop()
     assert not any(psutil.pid_exists(parent) for parent in parents)
-    assert not list(server.path.parent.glob(f"{server.path.name}*"))
+    assert not list(preloaded.path.parent.glob(f"{preloaded.path.name}*"))
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,7 @@ def test_a_supervisor_that_is_struck_is_missed_by_the_next_one() -> None:
     assert (nobody.whole_s, nobody.parts) == (None, None)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("every", [1, 2, 3, 5, 8])
 def test_the_prediction_is_what_is_measured_for_every_passage(every: int) -> None:
     setting, count = Setting(every, 20, 2, 4, 16), 0

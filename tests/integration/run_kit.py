@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from chaos.cli import app
 from chaos.run import Outcome
 from storage.history import read_history
 from storage.log import CommitLog, Publish
@@ -15,6 +19,27 @@ TINY = {
     "workload": "tiny", "seed": 3, "ranks": 2, "global_batch": 16, "microbatches": 2, "steps": 20, "save_every": 3,
     "keep": 3, "standbys": 1, "twin": False,
 }
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def command(capfd: pytest.CaptureFixture[str], *arguments: object) -> Ended:
+    """`killpoint ARGUMENTS` in this process, on the session's Ray: a process of its own would have to join that first.
+
+    It starts the processes of its runs anew, as in a process of its own.
+    """
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        app([str(argument) for argument in arguments])
+    out, err = capfd.readouterr()
+    return Ended(int(ended.value.code or 0), out, err)
 
 
 def events(folder: Path, role: str, event: str) -> list[dict[str, Any]]:

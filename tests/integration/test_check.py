@@ -13,9 +13,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from run_kit import command
 from test_own_workload import example
 
-TESTS = "from workload import build\n\n\ndef test_it_is_there():\n    assert callable(build)\n"
+TESTS = "from importlib.util import find_spec\n\n\ndef test_it_is_there():\n    assert find_spec('workload')\n"
 # Every forward pass counts, and no checkpoint knows: whoever takes a dead rank's place counts from nothing.
 RIGHT = "    predicted = model(batch"
 WRONG = "    global passes\n    passes += 1\n    predicted = passes ** 0.01 * model(batch"
@@ -34,16 +35,13 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def in_project(project: Path, cluster: str, *command: str) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "RAY_ADDRESS": cluster, "CI": "true"}
-    return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=170, check=False)
-
-
 def pytest_there(project: Path, cluster: str, *more: str) -> subprocess.CompletedProcess[str]:
     options = ["--killpoint", "experiment.yaml", "--killpoint-point", "user.predicted", "-v", *more]
     if not entry_points(group="pytest11", name="killpoint"):  # an installation older than the plugin
         options = ["-p", "chaos.pytest_plugin", *options]
-    return in_project(project, cluster, sys.executable, "-m", "pytest", *options)
+    environ = {**os.environ, "RAY_ADDRESS": cluster, "CI": "true"}
+    command = [sys.executable, "-m", "pytest", *options]
+    return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=170, check=False)
 
 
 def test_a_correct_trainer_passes(cluster: str, project: Path) -> None:
@@ -54,7 +52,9 @@ def test_a_correct_trainer_passes(cluster: str, project: Path) -> None:
     assert not list((project / ".pytest_cache" / "d" / "killpoint").iterdir())
 
 
-def test_one_with_a_bug_fails_with_a_witness_and_a_line_that_shows_it_again(cluster: str, project: Path) -> None:
+def test_one_with_a_bug_fails_with_a_witness_and_a_line_that_shows_it_again(
+    cluster: str, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     text = (project / "workload.py").read_text().replace(RIGHT, WRONG)
     (project / "workload.py").write_text(text.replace("\n\n\ndef loss", "\npasses = 0\n\n\ndef loss"))
     done = pytest_there(project, cluster, "-x")
@@ -63,22 +63,25 @@ def test_one_with_a_bug_fails_with_a_witness_and_a_line_that_shows_it_again(clus
     assert re.search(r"invalid: 5 same trajectory: .*loss", done.stdout)
     assert "Traceback" not in done.stdout
     (line,) = set(re.findall(r"reproduce: killpoint (run .*)", done.stdout))  # pytest says it twice where $CI is set
-    again = in_project(project, cluster, sys.executable, "-m", "chaos.cli", *shlex.split(line), "--json", "--quiet")
+    again = command(capfd, *shlex.split(line), "--output", project / "again", "--json", "--quiet")
     verdict = json.loads(again.stdout)
     assert (again.returncode, verdict["verdict"]) == (1, "invalid"), again.stderr
     assert [each["id"] for each in verdict["invariants"] if each["verdict"] == "invalid"] == [5]
     assert all(fault["receipt"] and fault["observed"] for fault in verdict["faults"])
 
 
-def test_a_trainer_that_does_not_survive_the_first_kill_is_invalid_at_once(cluster: str, project: Path) -> None:
+@pytest.mark.usefixtures("cluster")
+def test_a_trainer_that_does_not_survive_the_first_kill_is_invalid_at_once(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     text = (project / "workload.py").read_text().replace("torch.optim.AdamW(model", "Forgetful(model")
     (project / "workload.py").write_text(text.replace("def loss", FORGETFUL, 1))
     (project / "experiment.yaml").write_text(
         'run: {workload: "workload.py:build", config: {lr: 0.01}, ranks: 1, global_batch: 16, microbatches: 2, '
         "steps: 8, save_every: 3, standbys: 0}\n"
     )
-    command = ["-m", "chaos.cli", "check", "experiment.yaml", "--json", "--quiet", "--junit", "junit.xml"]
-    done = in_project(project, cluster, sys.executable, *command)
+    files = ("--output", project / "check", "--junit", project / "junit.xml")
+    done = command(capfd, "check", project / "experiment.yaml", "--json", "--quiet", *files)
     found = json.loads(done.stdout)
     assert (done.returncode, found["verdict"]) == (1, "invalid"), done.stderr
     (failing,) = found["failing"]

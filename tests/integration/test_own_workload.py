@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from run_kit import events
+import pytest
+from run_kit import command, events
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -37,16 +38,15 @@ def test_it_is_killed_recovers_and_is_judged_valid(cluster: str, tmp_path: Path)
     assert len(events(tmp_path / "run", "supervisor", "chosen")) == 2
 
 
-def test_a_workload_that_breaks_the_rules_is_one_clear_line(cluster: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("cluster")
+def test_a_workload_that_breaks_the_rules_is_one_clear_line(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     (tmp_path / "workload.py").write_text("def build(config):\n    return None\n")
     (tmp_path / "experiment.yaml").write_text(
         'run: {workload: "workload.py:build", ranks: 2, global_batch: 4, microbatches: 1, steps: 4, save_every: 2}\n'
     )
-    done = subprocess.run(
-        [Path(sys.executable).parent / "killpoint", "run", "experiment.yaml", "--output", "run", "--quiet"],
-        cwd=tmp_path, env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True, timeout=150,
-        check=False,
-    )
+    done = command(capfd, "run", tmp_path / "experiment.yaml", "--output", tmp_path / "run", "--quiet")
     assert done.returncode == 2
     assert "returned NoneType, not a Workload" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import yaml
-from run_kit import TINY, events
+from run_kit import TINY, command, events
 
 from chaos.experiment import parse_experiment
 from chaos.run import Outcome, run_experiment
@@ -31,7 +32,7 @@ def interrupted(folder: Path) -> Outcome:
 
 
 def resumed(folder: Path, cluster: str) -> subprocess.CompletedProcess[str]:
-    """`killpoint run --resume`, in a process of its own."""
+    """`killpoint run --resume`, in a process of its own: a run has one history of each."""
     killpoint = Path(sys.executable).parent / "killpoint"
     return subprocess.run(
         [killpoint, "run", "--resume", folder, "--json", "--quiet"], env={**os.environ, "RAY_ADDRESS": cluster},
@@ -39,7 +40,9 @@ def resumed(folder: Path, cluster: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_changed_dataset_is_refused_and_damage_falls_back(cluster: str, tmp_path: Path) -> None:
+def test_a_changed_dataset_is_refused_and_damage_falls_back(
+    cluster: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     outcome = interrupted(tmp_path)
     assert "interrupted" in str(outcome.failure)
     *_, older, newest = events(outcome.folder, "committer", "published")  # of one committer, in their order
@@ -52,7 +55,7 @@ def test_a_changed_dataset_is_refused_and_damage_falls_back(cluster: str, tmp_pa
     values = table[column].combine_chunks()
     pq.write_table(table.set_column(table.num_columns - 1, column, pa.concat_arrays([values[1:], values[:1]])), shard)
     try:
-        refused = resumed(outcome.folder, cluster)
+        refused = command(capfd, "run", "--resume", outcome.folder, "--json", "--quiet")
     finally:
         shard.write_bytes(whole)
     assert (refused.returncode, refused.stdout) == (2, "")

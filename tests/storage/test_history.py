@@ -119,6 +119,7 @@ def test_a_cut_at_a_lines_end_reads_shorter_and_any_other_is_torn(history: Histo
         assert not read.closed
 
 
+@pytest.mark.no_cover
 def test_every_flipped_bit_is_found(history: History) -> None:
     history.record("a", text="b")
     data = history.path.read_bytes()

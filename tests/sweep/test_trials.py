@@ -167,6 +167,7 @@ def test_behind_a_gate_everything_is_known() -> None:
     assert restored == {"shard.half": (3,), "save.reported": (3,), "save.done": (6,)}
 
 
+@pytest.mark.no_cover
 def test_every_trial_is_an_experiment_that_can_be_read() -> None:
     for trial in [*singles(OUTLINE), *gates(OUTLINE), *recoveries(OUTLINE), *pairs(OUTLINE, 40, 1)]:
         text = yaml.safe_dump({"run": RUN.model_dump(mode="json"), "faults": list(trial.faults)})

@@ -12,7 +12,7 @@ import pytest
 import state_kit as kit
 import torch
 
-from trainers.fingerprint import Views, _members, step_fingerprint
+from trainers.fingerprint import Views, step_fingerprint
 from trainers.parts import LOCAL, REPLICATED
 from trainers.state import Progress, json_parts, local_tensors, replicated_tensors, restore
 from trainers.workload import Workload
@@ -106,9 +106,27 @@ def test_the_members_are_those_of_torch_in_its_order() -> None:
     model.register_module("nothing", None)
     inner[2].weight = shared.weight  # tied
     model[3].register_buffer("again", inner[0].running_mean)
-    parameters, buffers = _members(model)
-    assert [id(p) for p in parameters] == [id(p) for p in model.parameters()]
-    assert [id(b) for b in buffers] == [id(b) for b in model.buffers()]
+    views = Views()
+
+    def assert_same() -> None:
+        parameters, buffers = views.members(model)
+        assert [id(p) for p in parameters] == [id(p) for p in model.parameters()]
+        assert [id(b) for b in buffers] == [id(b) for b in model.buffers()]
+
+    assert_same()
+    inner[0].weight = torch.nn.Parameter(torch.ones(2))
+    assert_same()
+    inner[0] = torch.nn.BatchNorm1d(2)
+    assert_same()
+    inner[0].bias = None
+    inner.append(torch.nn.Linear(3, 3))
+    assert_same()
+    model[3], model[1] = model[1], model[3]
+    assert_same()
+    last = inner[-1]  # the children in a row stay the same, one of them moves into another module
+    del inner[-1]
+    model.append(last)
+    assert_same()
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

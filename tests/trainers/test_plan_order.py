@@ -28,6 +28,7 @@ def test_vectors(implementation: Any, vector: dict[str, Any]) -> None:
     assert plan.sample_ids(positions).tolist() == vector["sample_ids"]
 
 
+@pytest.mark.no_cover
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 80), st.integers(1, 24), st.integers(1, 6), SEEDS, st.integers(0, 2**50))
 def test_any_stretch_equals_the_slow_reading(rows: int, group_rows: int, window: int, seed: int, first: int) -> None:
@@ -35,6 +36,7 @@ def test_any_stretch_equals_the_slow_reading(rows: int, group_rows: int, window:
     assert Plan(rows, group_rows, window, seed).sample_ids(np.arange(first, first + 20)).tolist() == slow
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 16, 17, 63, 64, 65, 255, 1000])
 @pytest.mark.parametrize("group_rows", [1, 2, 5, 16, 64, 2000])
 @pytest.mark.parametrize("window", [1, 2, 4, 7])

@@ -30,6 +30,7 @@ def make(config: dict[str, object]) -> Workload:
     return Workload(model, optimizer, squared_error, Path(), schedule, recipe.scaler(config))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: "-".join(map(str, each.values())))
 def test_it_goes_on_bit_for_bit_from_any_step(name: str, schedule: dict[str, object]) -> None:
