@@ -550,3 +550,8 @@ def test_no_single_wrong_row_is_valid(
 
     folder = two_kills(tmp_path_factory.mktemp("run") / "run", spoil).folder
     says(audit_run(folder), 3, "invalid")
+
+
+def test_rows_under_another_microbatch_than_that_of_their_position(tmp_path: Path, judged: Judge) -> None:
+    edit = on_rows(0, 2, 0, lambda thing: thing.update(microbatch=thing["microbatch"][::-1].copy()))
+    judged(two_kills(tmp_path / "run", edit).folder, 3, "invalid", "microbatch")

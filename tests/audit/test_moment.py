@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from audit_files import bodies, rechain
 from judging import Judge
-from simulated_run import Edit, Simulation, two_kills
+from simulated_run import Edit, Settings, Simulation, two_kills
 
 NAME = "s00000004-a0000"
 
@@ -202,3 +203,31 @@ def test_nothing_published_is_not_judged(tmp_path: Path, judged: Judge) -> None:
     sim.train(1)
     sim.finish(finished=False)
     judged(sim.folder, 4, "not_judged", "nothing was published")
+
+
+def test_a_run_of_one_rank_has_one_shard_of_each_moment(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(ranks=1))
+    sim.start()
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 4, "valid")
+
+
+def test_a_tensor_of_a_rank_that_the_manifest_does_not_name(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "manifest" and thing["step"] == 12:
+            del thing["ranks"][1]["tensors"]["buffer/n"]
+
+    judged(two_kills(tmp_path / "run", edit).folder, 4, "invalid",
+           "s00000012-a0002: tensor buffer/n of rank 1 is not the one in the manifest")  # fmt: skip
+
+
+def test_a_rank_that_said_what_it_had_restored_after_its_first_step(run: Simulation, judged: Judge) -> None:
+    """Of the rank that was never killed: the line changes places with that of the first step after it."""
+    path = run.procs[0].history.path
+    lines = bodies(path)
+    said = next(n for n, line in enumerate(lines) if (line["event"], line["attempt"]) == ("restored", 1))
+    step = next(n for n in range(said, len(lines)) if lines[n]["event"] == "step")
+    lines[said], lines[step] = lines[step], lines[said]
+    rechain(path, lines)
+    judged(run.folder, 4, "invalid", "rank 0 of attempt 1 trained before it digested what it had restored")
