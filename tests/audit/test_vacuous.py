@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_files import Recorder, bodies, rechain
+from audit_files import Recorder, bodies, rechain, seal
 from judging import Judge
 from simulated_run import F0, F1, Edit, Settings, Simulation, fault, two_kills
 
@@ -360,6 +361,36 @@ def test_a_supervisor_that_ended_unplanned_and_unseen(tmp_path: Path, judged: Ju
     judged(sim.folder, 10, "unknown", "history/supervisor-h-101-1010.jsonl has no end")
 
 
+def test_a_supervisor_whose_history_was_cut_after_another_one_had_seen_it(tmp_path: Path, judged: Judge) -> None:
+    """Unplanned, so that no receipt has its head; the last line is nobody's entry."""
+    sim = Simulation(tmp_path / "run")
+    sim.start()
+    sim.train(5)
+    sim.say(sim.supervisor, "gave_up", reason="interrupted by SIGINT")
+    for proc in sim.procs:
+        sim.exited(proc, 15)
+    old = sim.supervisor
+    sim.supervisor = sim._recorder("supervisor")
+    sim.say(sim.supervisor, "resumed", previous=[{"file": old.name, **old.who, "head": old.head}])
+    sim.procs = []
+    sim.recover()
+    sim.train(12)
+    sim.finish()
+    old.path.write_bytes(b"".join(old.path.read_bytes().splitlines(keepends=True)[:-1]))
+    who = f"the supervisor that resumed ({sim.supervisor.name}) has seen line {old.n + 1}"
+    judged(sim.folder, 10, "unknown", f"history/{old.name} was cut: {who}, it ends at line {old.n}")
+
+
+def test_a_receipt_beside_no_line_of_its_history(run: Simulation, judged: Judge) -> None:
+    """The line before the first is none, though the last one could be found under its number."""
+    path = run.folder / "history" / "receipts" / "f0.json"
+    body = json.loads(path.read_bytes())["body"]
+    struck = next(proc.history for proc in run.procs if proc.history.name == body["history"]["file"])
+    path.write_bytes(seal({**body, "history": {"file": struck.name, "n": -1, "chain": struck.chain}})[0])
+    words = f"history/{struck.name} is another one than the receipt of f0 has seen: line 0 differs"
+    judged(run.folder, 10, "unknown", words)
+
+
 def test_a_supervisor_that_was_named_without_its_head(tmp_path: Path, judged: Judge) -> None:
     sim = handed_over(tmp_path)
     events = bodies(sim.supervisor.path)
@@ -485,7 +516,7 @@ def test_histories_without_an_end_are_counted(tmp_path: Path, judged: Judge) -> 
     sim = Simulation(tmp_path / "run")
     sim.start()
     sim.train(12)
-    judged(sim.folder, 10, "unknown", "(and 6 more like it)")
+    judged(sim.folder, 10, "unknown", f"history/{sim.of('committer').history.name} has no end", "(and 6 more like it)")
     one = Simulation(tmp_path / "one", edit=on_event("closed", lambda thing: thing.update(drop="heads" in thing)))
     one.start()
     one.train(12)
@@ -501,6 +532,9 @@ def test_a_process_that_only_trained_and_was_never_named(run: Simulation, judged
     fields = {key: value for key, value in step.items() if key not in ("event", "attempt", "t_ns", "clock")}
     stranger.record("step", 0, run.tick(), **fields)
     judged(run.folder, 10, "unknown", f"history/{stranger.name} has no end, and nothing says that process 900")
+    other = Recorder(run.folder / "history", "worker", 901, 1, "run-1", run.tick())
+    other.record("step", 0, run.tick(), **fields)
+    judged(run.folder, 10, "unknown", "was ended (and 1 more like it)")
 
 
 def test_the_last_reason_to_give_up_is_told(tmp_path: Path, judged: Judge) -> None:
