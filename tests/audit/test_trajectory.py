@@ -287,6 +287,15 @@ def test_of_steps_that_the_twin_lacks_the_first_is_told(tmp_path: Path, judged: 
     judged(tmp_path / "run", 5, "unknown", "the twin has no record of step 6 of rank 1")
 
 
+def test_a_step_that_the_twin_of_a_single_rank_lacks(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(ranks=1, twin=True))
+    sim.start()
+    sim.train(12)
+    sim.finish()
+    twin(sim.folder / "twin", at_step(5, 0, 0, lambda event: event.update(drop=True)), ranks=1)
+    judged(sim.folder, 5, "unknown", "the twin has no record of step 5 of rank 0")
+
+
 def test_a_run_that_does_not_say_what_it_was_is_not_compared(tmp_path: Path, judged: Judge) -> None:
     def unknown(kind: str, thing: Any) -> None:
         if kind == "event" and thing["event"] == "run":
