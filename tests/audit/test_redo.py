@@ -345,3 +345,17 @@ def test_a_fence_after_the_end_is_no_missing_save(tmp_path: Path, judged: Judge,
     judged(sim.folder, 10, "unknown", "the history of supervisor 1, which began attempt 3, is missing")
     verdict = audit_run(sim.folder)
     assert verdict.verdict == "unknown", verdict.invariants
+
+
+def test_a_rejection_by_the_attempt_after_explains_nothing(tmp_path: Path, judged: Judge) -> None:
+    sim = Simulation(tmp_path / "run", Settings(faults=[F0, F1], keep=99))
+    sim.start()
+    sim.train(9)
+    sim.kill(F0)
+    sim.recover(take=2)
+    sim.train(9)
+    sim.kill(F1)
+    sim.recover(reject=1)
+    sim.train(12)
+    sim.finish()
+    judged(sim.folder, 8, "invalid", "attempt 1 redid 5 steps from step 4, which nothing explains")
