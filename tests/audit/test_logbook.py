@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judging import Judge
+from simulated_run import Simulation
 
 from chaos.audit.evidence import Choose, Entry, Fence, Publish, Ref, Retire
 from chaos.audit.facts import Process
-from chaos.audit.logbook import Growth, ancestry, attempts, handed_on, lineage, publications, retired, started_from
+from chaos.audit.logbook import (
+    Growth,
+    ancestry,
+    attempts,
+    candidates,
+    handed_on,
+    lineage,
+    publications,
+    retired,
+    started_from,
+)
 
 _OWNER = Process(1, 1, "h")
 
@@ -75,3 +87,20 @@ def test_what_counts_of_an_attempt_is_its_first_choice_and_what_came_before_the_
     assert started_from(log, 1) == log[2]
     assert (started_from(log, 0), started_from(log, 7)) == (None, None)
     assert [entry.seq for entry in lineage(log)] == [8, 2]
+
+
+def test_a_first_attempt_need_not_choose_to_leave_candidates() -> None:
+    log = [Fence(0, 0, "c", _OWNER), published(1, 0, A), published(2, 0, B), Fence(3, 1, "c", _OWNER)]
+    assert [entry.seq for entry in candidates(log, 1)] == [2, 1]
+
+
+def test_the_lineage_of_an_attempt_that_only_chose_is_that_of_its_choice() -> None:
+    log = [Fence(0, 0, "c", _OWNER), published(1, 0, A), published(2, 0, B), Fence(3, 1, "c", _OWNER)]
+    assert [entry.seq for entry in lineage([*log, Choose(4, 1, A, ())])] == [1]
+
+
+def test_the_first_of_several_lost_entries_is_told(run: Simulation, judged: Judge) -> None:
+    first, second = sorted((run.folder / "store/log").iterdir())[-2:]
+    first.unlink()
+    second.unlink()
+    judged(run.folder, 3, "unknown", f"the commit log is not whole (store/log/{first.name} is missing")
