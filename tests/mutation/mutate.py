@@ -69,6 +69,7 @@ class Mutation:
         for path in {nodeid.partition("::")[0]: nodeid for nodeid in sorted(self.items)}.values():
             self._protocol(path)  # so that what is imported and cached late is there before the forks
         gc.freeze()
+        shared = set(self.wanted.base.iterdir())
         done = {r["id"]: r for r in read(self.results)}
         for result in done.values():
             self._note(result)
@@ -81,7 +82,13 @@ class Mutation:
                 if time.monotonic() > until:
                     return True
                 self._write(self._try(mutant, tree))
+                self._tidy(shared)
         return True
+
+    def _tidy(self, shared: set[Path]) -> None:
+        """Removes the folders of the tests that a child ran: thousands of them would fill the memory."""
+        for folder in set(self.wanted.base.iterdir()) - shared:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _is_open(self, before: Result | None) -> bool:
         return before is None or (self.wanted.again and before["outcome"] == "survived")
@@ -247,16 +254,16 @@ def main() -> int:
         summary(wanted.results, wanted.survivors)
         return 0
     wanted.results.parent.mkdir(parents=True, exist_ok=True)
-    base = Path("/dev/shm" if Path("/dev/shm").is_dir() else wanted.results.parent) / f"mutation-{os.getpid()}"
+    wanted.base = Path("/dev/shm" if Path("/dev/shm").is_dir() else wanted.results.parent) / f"mutation-{os.getpid()}"
     hypothesis.settings.register_profile("mutation", database=None, derandomize=True, deadline=None,
                                          phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])  # fmt: skip
     hypothesis.settings.load_profile("mutation")
     os.chdir(ROOT)
-    options = ["-q", "-s", "-x", f"--basetemp={base}", "-o", "timeout=0", "-p", "no:cacheprovider"]
+    options = ["-q", "-s", "-x", f"--basetemp={wanted.base}", "-o", "timeout=0", "-p", "no:cacheprovider"]
     try:
         pytest.main([*options, *TESTS], plugins=[Mutation(wanted)])
     finally:
-        shutil.rmtree(base, ignore_errors=True)
+        shutil.rmtree(wanted.base, ignore_errors=True)
     summary(wanted.results, survivors=False)
     return 0
 
