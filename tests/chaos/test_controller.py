@@ -13,7 +13,7 @@ import pytest
 
 from chaos.controller import Controller
 from chaos.faults import Fault, FaultKind, Gate
-from chaos.gates import create_gate, hold_gate
+from chaos.gates import create_gate, hold_gate, wait_held
 from chaos.points import Role
 from chaos.receipts import has_receipt, read_receipts, receipt_for, write_receipt
 from storage.history import History
@@ -172,6 +172,7 @@ class Holder:
         create_gate(folder, "f0")
         self.thread = threading.Thread(target=hold_gate, args=(folder, "f0", 20.0))
         self.thread.start()
+        wait_held(folder, "f0", 20.0)  # a release before that would be lost
 
     def left(self, within_s: float) -> bool:
         self.thread.join(within_s)
