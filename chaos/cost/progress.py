@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
+from chaos.bar import Bar, now_column
 from chaos.cost.study import Watch
 from chaos.cost.values import Run
 from trainers.events import AttemptStarted, StepDone
@@ -15,16 +15,11 @@ from trainers.events import AttemptStarted, StepDone
 _MINUTE_S, _HOUR_S = 60, 3600
 
 
-class IntervalsProgress:
+class IntervalsProgress(Bar):
     """A bar on a terminal, a line for every run elsewhere."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False, markup=False)
-        self._bar = Progress(
-            MofNCompleteColumn(), TextColumn("runs"), BarColumn(), TextColumn("{task.fields[now]}", markup=False),
-            console=self._console, transient=True, disable=not self._console.is_terminal,
-        )  # fmt: skip
-        self._task = self._bar.add_task("", total=None, now="")
+        super().__init__(MofNCompleteColumn(), TextColumn("runs"), BarColumn(), now_column(), console=console)
         self._total = self._done = self._attempt = 0
         self._name = self._left = ""
 
@@ -33,21 +28,12 @@ class IntervalsProgress:
         """To be told what goes on."""
         return Watch(self.begin, self.run, self.event, self.done)
 
-    def __enter__(self) -> IntervalsProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
     def begin(self, total: int, done: int) -> None:
         """So many runs there are, and so many are done. Said again when the kills are planned."""
         if done and not self._total:
-            self._console.print(f"{done} of {total} runs were done before")
+            self._print(f"{done} of {total} runs were done before")
         self._total, self._done = total, done
-        self._bar.update(self._task, total=total, completed=done)
+        self._update(total=total, completed=done)
 
     def run(self, name: str, kills: int) -> None:
         """It begins."""
@@ -58,21 +44,21 @@ class IntervalsProgress:
         """Of the run at hand; its twin's come wrapped, and are not shown."""
         if isinstance(event, AttemptStarted):
             self._attempt = event.attempt
-        elif isinstance(event, StepDone) and not self._bar.disable:
+        elif isinstance(event, StepDone) and self.live:
             self._show(f", attempt {self._attempt}, step {event.step}")
 
     def done(self, run: Run, left_s: float | None) -> None:
         """It is over."""
         self._done += 1
-        self._bar.update(self._task, completed=self._done)
+        self._update(completed=self._done)
         self._left = "" if left_s is None or self._done >= self._total else f"; {said_time(left_s)} left"
-        if self._bar.disable or run.verdict != "valid":
+        if not self.live or run.verdict != "valid":
             why = f": {run.why}" if run.why else ""
             what = f"{run.name}, {said_kills(run.kills)}: {run.verdict}{why}, {run.wall_s:.0f} s"
-            self._console.print(f"{self._done} of {self._total} runs: {what}{self._left}", soft_wrap=True)
+            self._print(f"{self._done} of {self._total} runs: {what}{self._left}")
 
     def _show(self, what: str) -> None:
-        self._bar.update(self._task, now=f"{self._name}{what}{self._left}")
+        self._update(now=f"{self._name}{what}{self._left}")
 
 
 def said_kills(count: int) -> str:
