@@ -6,11 +6,11 @@ torch: whoever compares has not computed.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,21 +158,24 @@ def _short(comparison: Comparison) -> dict[str, Any]:
 
 
 def _travel(requests: Sequence[Request], notify: Notify) -> list[Journey]:
-    """Every journey in a process of its own, two at a time. Raises LabError."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(lambda request: _one(request, notify), requests))
-
-
-def _one(request: Request, notify: Notify) -> Journey:
-    """Runs a journey and reads what it left. Raises LabError with the process's words."""
-    notify(request.name)
-    arguments = [sys.executable, "-m", "chaos.labs.resume_journey", request.to_text()]
+    """Every journey in a process of its own. Raises LabError with the processes' words."""
+    for request in requests:
+        notify(request.name)
+    arguments = [sys.executable, "-m", "chaos.labs.resume_journey", *(request.to_text() for request in requests)]
     sources = os.pathsep.join([str(_SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": sources}
     ended = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    said = ended.stderr.strip().removeprefix("killpoint: ") or "said nothing"
     if ended.returncode != 0:
-        said = ended.stderr.strip().removeprefix("killpoint: ") or "said nothing"
-        raise LabError(f"journey {request.name} (status {ended.returncode}): {said}")
+        raise LabError(f"journeys (status {ended.returncode}): {said}")
+    failed = [f"{name} (status {status})" for name, status in json.loads(ended.stdout).items() if status != 0]
+    if failed:
+        raise LabError(f"journey {', '.join(failed)}: {said}")
+    return [_left_by(request) for request in requests]
+
+
+def _left_by(request: Request) -> Journey:
+    """Raises LabError."""
     folder = Path(request.folder)
     body, _, digest = read_checkpoint(folder / CHECKPOINT)
     summary = read_json(folder / SUMMARY)

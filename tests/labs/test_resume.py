@@ -14,13 +14,13 @@ from typer.testing import CliRunner, Result
 
 from chaos.cli import app
 from chaos.diff.trace import Trace
-from chaos.errors import CheckpointRefused
+from chaos.errors import CheckpointRefused, LabError
 from chaos.labs.choices import Omission
 from chaos.labs.files import digest_file, read_checkpoint, read_json
 from chaos.labs.identity import dataset_digest
 from chaos.labs.resume_data import rows
 from chaos.labs.resume_journey import Request, travel
-from chaos.labs.resume_proof import Journey, judge
+from chaos.labs.resume_proof import Journey, _travel, judge
 from chaos.labs.resume_task import Training
 
 Body = dict[str, Any]
@@ -205,6 +205,13 @@ def test_from_the_checkpoint_of_an_earlier_proof(folder: Path, tmp_path: Path) -
     assert again.exit_code == 2
     assert "exists already" in again.stderr
     assert read_json(tmp_path / "out" / "report.json") == report
+
+
+def test_a_journey_that_fails_is_named(folder: Path, tmp_path: Path) -> None:
+    requests = [Request(name, str(folder / name), 1) for name in ("cut", "second")]
+    with pytest.raises(LabError, match=r"journey cut \(status 2\): .*exists already") as told:
+        _travel(requests, lambda name: None)
+    assert "second" not in str(told.value)
 
 
 def test_a_damaged_checkpoint_is_refused(folder: Path, tmp_path: Path) -> None:
