@@ -6,6 +6,7 @@ nothing stays mapped: there may be thousands, and whoever judges their rows maps
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ _NUMBERS = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "F16": "<f2"
 _COLUMNS = {
     "position": np.int64, "sample_id": np.int64, "content": np.uint64, "step": np.int64, "microbatch": np.int32,
 }  # fmt: skip
+_SHORT_ROWS, _SHORT_KEPT = 1024, 128
 _TYPES = {name: pa.from_numpy_dtype(dtype) for name, dtype in _COLUMNS.items()}
 
 
@@ -110,7 +112,8 @@ def _tensor(entry: dict[str, Any], data: memoryview, name: str) -> TensorSeen:
 class StoredSegment(Segment):
     """A segment in a file. Every look at its rows maps the file anew, and for no longer than the rows are held.
 
-    Raises OSError or FormatError at such a look if the file has gone or changed since it was first read.
+    Of the short ones that were looked at last the rows are kept. Raises OSError or FormatError at a look if the file
+    has gone or changed since it was first read.
     """
 
     def __init__(self, meta: SegmentMeta, path: Path, rows: int, first: int | None) -> None:
@@ -132,11 +135,24 @@ class StoredSegment(Segment):
         return found
 
     def part(self, begin: int, end: int) -> Segment:
-        """Rows begin … end − 1, as views of a mapping of their own."""
+        """Rows begin … end − 1, as views of a mapping of their own, or of a copy if there are few in all."""
+        if self.rows <= _SHORT_ROWS:
+            return _short(self).part(begin, end)
+        return _segment(self.meta, self.table().slice(begin, end - begin))
+
+    def table(self) -> pa.Table:
+        """All rows, as views of a mapping of their own."""
         table = _table(mapped(self.__dict__["_path"]))
         if table.num_rows != self.rows:
             raise FormatError("has changed while it was audited")
-        return _segment(self.meta, table.slice(begin, end - begin))
+        return table
+
+
+@lru_cache(_SHORT_KEPT)
+def _short(segment: StoredSegment) -> Segment:
+    """A copy of all rows: several checks look at each segment, and opening a file takes longer than reading a few."""
+    seen = segment.table()
+    return Segment(segment.meta, **{name: seen[name].to_numpy().copy() for name in _COLUMNS})
 
 
 def parse_segment(data: memoryview) -> Segment:
