@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ class Pool:
         threads = 2 * spec.ranks + 8
         process = self._suited(spec, lambda each: each.bundle is None and each.threads >= threads)
         if process is None:
-            process = self._create(ray.remote(Committer), None, "committer", {"max_concurrency": threads})
+            process = self._create(_committer_kind(), None, "committer", {"max_concurrency": threads})
             process.threads = threads
         setup = CommitterSetup(
             spec.run, str(spec.folder), spec.ranks, spec.global_batch, spec.keep, spec.unavailable_deadline_s
@@ -202,8 +203,7 @@ class Pool:
     def _new_worker(self, bundle: int) -> Process:
         strategy = PlacementGroupSchedulingStrategy(self._placement, placement_group_bundle_index=bundle)
         options = {"scheduling_strategy": strategy, "num_gpus": self._bundle.get("GPU", 0)}
-        kind = ray.remote(concurrency_groups=GROUPS)(Worker)  # type: ignore[call-overload]
-        return self._create(kind, bundle, "standby", options)
+        return self._create(_worker_kind(), bundle, "standby", options)
 
     def _create(self, kind: Any, bundle: int | None, role: str, options: dict[str, Any]) -> Process:
         self._started += 1
@@ -218,6 +218,16 @@ class Pool:
         process.runs.add(run)
         process.starting = process.actor.enlist.remote(*duty)
         return process
+
+
+@cache  # Ray keeps what it knows of every class that it is given, to the end of the session
+def _worker_kind() -> Any:
+    return ray.remote(concurrency_groups=GROUPS)(Worker)  # type: ignore[call-overload]
+
+
+@cache
+def _committer_kind() -> Any:
+    return ray.remote(Committer)
 
 
 def _python_path() -> str:
