@@ -120,9 +120,10 @@ def _consumed(evidence: Evidence, publish: Publish, rank: int) -> I64 | None:
         segment = seen.segment
         if (segment.meta.step, segment.meta.microbatch) != expected:
             return None  # invariant 3 says what is wrong there
-        rows = np.flatnonzero(segment.step == publish.step)
-        rows = rows[np.lexsort((segment.position[rows], segment.microbatch[rows]))]
-        ids.append(segment.sample_id[rows])
+        held = segment.part(0, segment.rows)
+        rows = np.flatnonzero(held.step == publish.step)
+        rows = rows[np.lexsort((held.position[rows], held.microbatch[rows]))]
+        ids.append(held.sample_id[rows])
         expected = segment.meta.start
         if expected <= (publish.step, 0):
             return np.concatenate(ids[::-1])

@@ -81,15 +81,11 @@ def permute_tabled(size: int, keys: U64, which: I64 | None, x: I64) -> I64:
     right = x - left * b
     index, shift = np.empty_like(x), np.empty_like(x)
     tables = _round_shifts(keys, 0, b, a), _round_shifts(keys, 1, a, b)
+    begins = (which * b, which * a) if which is not None else None  # of a key's part of the tables
     for i in range(_ROUNDS):
-        half, other, radix, base = (left, right, a, b) if i % 2 == 0 else (right, left, b, a)
-        table = tables[i % 2][i // 2]
-        if which is None:
-            index = other
-        else:
-            np.multiply(which, base, out=index)
-            index += other
-        np.take(table, index, out=shift, mode="wrap")  # no index is outside; to raise would need a copy
+        half, other, radix = (left, right, a) if i % 2 == 0 else (right, left, b)
+        where = other if begins is None else np.add(begins[i % 2], other, out=index)
+        np.take(tables[i % 2][i // 2], where, out=shift, mode="wrap")  # none is outside; to raise would need a copy
         half += shift
         np.subtract(half, radix, out=shift)
         np.minimum(half.view(np.uint64), shift.view(np.uint64), out=half.view(np.uint64))  # half % radix

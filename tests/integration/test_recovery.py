@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import yaml
+from ray.actor import _ActorClassMethodMetadata
 from run_kit import TINY, events, explain, invariant, kill, last_parts
 
 from chaos.experiment import parse_experiment
@@ -55,6 +56,9 @@ def test_a_kill_at_every_stage_of_recovery_one_recovery_after_the_other(run) -> 
     _valid(outcome, restarts=6)
     assert [fault["receipt"]["point"] for fault in outcome.verdict["faults"][1:]] == list(stages)
     assert invariant(outcome, 9) == "valid"
+    # What Ray notes of an actor's class it keeps to the end: one note for each new worker would be a leak.
+    noted = [descriptor.class_name for descriptor in _ActorClassMethodMetadata._cache]
+    assert (noted.count("Worker"), noted.count("Committer")) == (1, 1)
 
 
 def test_the_committer_is_killed_in_one_attempt_after_the_other(run) -> None:  # type: ignore[no-untyped-def]
