@@ -115,6 +115,10 @@ def _notes(
     over = sum(1 for share in shares if share > _UNEXPLAINED)
     if over:
         found.append(f"in {over} of {len(shares)} recoveries the parts leave more than 5 % of the whole unexplained")
+    unsure_s = max((kill.recovery.uncertainty_s for kill in kills if kill.recovery is not None), default=0.0)
+    if unsure_s > 0:
+        found.append("the clocks of several hosts were compared by the runs' own messages: what lies between two hosts "
+                     f"is known to ±{unsure_s * 1e3:,.1f} ms")  # fmt: skip
     if not any(step.in_flight == 0.0 for each in costs.values() for step in each.steps):
         found.append("every step had a save in flight: what a save slows them by cannot be told from what they take")
     if recommendation is not None and not _within(recommendation):

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from chaos.audit.events import Fenced
-from chaos.audit.evidence import Evidence
 from chaos.audit.formats import FormatError, read_regular
 from chaos.audit.read_run import read_evidence
 from chaos.audit.verdict import judge
+from chaos.cost.clocks import Clocks, clocks
 from chaos.cost.files import RESULT as INTERVALS
 from chaos.cost.files import read_result
-from chaos.cost.measure import measure
+from chaos.cost.measure import costs_of
+from chaos.cost.read import read_run
 from chaos.cost.values import Recovery
 from chaos.errors import NotARun, ReportError
 from chaos.page import words
@@ -52,18 +53,20 @@ def _run(folder: Path, say: Callable[[str], None]) -> RunPage:
     say(f"judging {folder}")
     verdict = judge(evidence)
     recorded = _recorded(folder / "verdict.json")
-    return run_page(evidence, measured, verdict, recorded, _parts(folder, evidence), str(folder))
+    parts, hosts = _measured(folder)
+    restarted = any(event.attempt for event in evidence.history.by_kind.get(Fenced, ()))
+    return run_page(evidence, measured, verdict, recorded, parts if restarted else (), str(folder), hosts)
 
 
-def _parts(folder: Path, evidence: Evidence) -> tuple[Recovery, ...]:
-    """Recoveries part by part; none of a history that does not say that much, which the auditor says more of."""
-    fences = evidence.history.by_kind.get(Fenced, ())
-    if not any(event.attempt for event in fences):
-        return ()
+def _measured(folder: Path) -> tuple[tuple[Recovery, ...], Clocks | None]:
+    """Recoveries part by part, and how hosts' clocks compare; nothing of a history that does not say that much, which
+    the auditor says more of.
+    """
     try:
-        return measure(folder).recoveries
+        witnessed = read_run(folder)
     except StorageError:
-        return ()
+        return (), None
+    return costs_of(witnessed).recoveries, clocks(witnessed)
 
 
 def _recorded(path: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from chaos.audit.evidence import Evidence
 from chaos.audit.verdict import Verdict
+from chaos.cost.clocks import Clocks
 from chaos.cost.values import Recovery
 from chaos.page import words
 from chaos.page.costs import costs, waiting
@@ -27,13 +28,17 @@ def run_page(
     recorded: Mapping[str, Any] | None,
     parts: Sequence[Recovery],
     folder: str,
+    hosts: Clocks | None = None,
 ) -> RunPage:
-    """verdict: of this very evidence. recorded: verdict.json, None without one. parts: of recoveries, where known."""
+    """verdict: of this very evidence. recorded: verdict.json, None without one. parts: of recoveries, where known.
+
+    hosts: how the clocks of several compare.
+    """
     now = verdict.to_json()
     gone = recorded is not None and not evidence.store.present  # what is gone was there when it was judged
     body = recorded if gone and recorded is not None else now
     done = updates(evidence, measured)
-    clock = run_clock(evidence, done)
+    clock = run_clock(evidence, done, hosts)
     shown = timeline(evidence, measured, clock, done, verdict.recoveries)
     found = costs(verdict.recoveries, parts)
     line, begun = lineage(evidence), evidence.begun

@@ -76,8 +76,10 @@ def _timeline(page: RunPage) -> Part:
         f"{count(len(page.costs), 'recovery', 'recoveries')}. "
         + (f"{ticks:,} microbatches appear when you zoom in. " if ticks
            else "This run did not record when its microbatches were done. ")
-        + ("" if shown.boots < 2 else f"Instants are of {shown.boots} boots or hosts, whose clocks do not compare: "
+        + ("" if shown.axes < 2 else f"Instants are of {shown.axes} boots or hosts, whose clocks do not compare: "
            "they are drawn one after the other. ")
+        + ("" if not shown.uncertainty_s else "The clocks of several hosts were compared by the run's own messages: "
+           f"what lies between two hosts is known to ±{shown.uncertainty_s * 1e3:,.1f} ms. ")
     )  # fmt: skip
     key = (("kept", "step"), ("tick", "microbatch done"), ("redone", "step done again"),
            ("lost", "step whose work was lost"), ("stall", "save: training waits"),

@@ -13,6 +13,7 @@ from chaos.audit.evidence import Evidence
 from chaos.audit.logbook import attempts, started_from
 from chaos.audit.recoveries import Recovery
 from chaos.audit.witnesses import boot, events, steps_by_attempt
+from chaos.cost.clocks import Clocks
 from chaos.page.clock import Clock, clock_of
 from chaos.page.measured import Measured, StepMeasured
 from chaos.page.values import (
@@ -55,12 +56,12 @@ def updates(evidence: Evidence, measured: Measured) -> tuple[Update, ...]:
     return tuple(found)
 
 
-def run_clock(evidence: Evidence, done: Sequence[Update]) -> Clock:
-    """The run's axis of time."""
+def run_clock(evidence: Evidence, done: Sequence[Update], hosts: Clocks | None = None) -> Clock:
+    """The run's axis of time. hosts: how the clocks of several compare."""
     first: dict[str, int] = {}
     for update in done:
         first.setdefault(update.event.file, update.start_ns)
-    return clock_of(evidence, first)
+    return clock_of(evidence, first, hosts)
 
 
 def timeline(
@@ -74,7 +75,7 @@ def timeline(
     phases = tuple(_phases(evidence, clock, recoveries))
     marks = tuple(sorted(_marks(evidence, clock), key=lambda mark: mark.at_us))
     end = max([clock.end_us, *(phase.end_us for phase in phases)])
-    return Timeline(end, lanes, phases, marks, len(clock.offsets))
+    return Timeline(end, lanes, phases, marks, clock.axes, clock.uncertainty_s)
 
 
 def kept_upto(evidence: Evidence) -> dict[int, float]:

@@ -124,13 +124,17 @@ class Phase:
 
 @dataclass(frozen=True)
 class Timeline:
-    """boots: of how many boots (hosts) the instants are; more than one are drawn one after the other."""
+    """axes: of how many boots or groups of hosts the instants are that do not compare, drawn one after another.
+
+    uncertainty_s: of a duration between two hosts of one of them; 0 on one host.
+    """
 
     end_us: int
     lanes: tuple[RankLane, ...]
     phases: tuple[Phase, ...]
     marks: tuple[Mark, ...]
-    boots: int
+    axes: int
+    uncertainty_s: float = 0.0
 
 
 class Standing(StrEnum):

@@ -127,6 +127,14 @@ def test_recoveries_whose_parts_leave_much_unexplained_are_counted() -> None:
     assert f"in 1 of {len(KILLS)} recoveries the parts leave more than 5 % of the whole unexplained" in found.notes
 
 
+def test_how_well_the_clocks_of_hosts_compare_is_said() -> None:
+    assert KILLS[0].recovery is not None
+    far = replace(KILLS[0], recovery=replace(KILLS[0].recovery, uncertainty_s=0.00125))
+    found = evaluate(EXPERIMENT, ASKED, setting(1), RUNS, [*KILLS[1:], far], COSTS, True)
+    assert any("what lies between two hosts is known to ±1.2 ms" in note for note in found.notes)
+    assert not any("hosts" in note for note in RESULT.notes)
+
+
 def test_where_every_step_had_a_save_beside_it_nobody_can_tell_what_it_costs() -> None:
     words = "every step had a save in flight"
     beside = {name: replace(each, steps=tuple(replace(step, in_flight=0.1) for step in each.steps))

@@ -13,7 +13,13 @@ from page_kit import on_rows, shown
 from simulated_run import Edit, Simulation, fault, two_kills
 
 from chaos.audit import audit_run
+from chaos.audit.read_run import read_evidence
+from chaos.audit.verdict import judge
+from chaos.cost.clocks import Clocks, Offset
+from chaos.page.document import document
+from chaos.page.measured import read_measured
 from chaos.page.pages import RunPage
+from chaos.page.run_page import run_page
 from chaos.page.values import Fate, Happening, Part, Standing
 
 
@@ -210,16 +216,40 @@ def test_microbatches_and_input_as_they_were_recorded(tmp_path: Path) -> None:
 
 def test_instants_of_two_boots_are_drawn_one_after_the_other(tmp_path: Path) -> None:
     folder = two_kills(tmp_path / "run").folder
+    _another_host(folder, 900_000_000)
+    page = shown(folder)
+    assert (page.timeline.axes, page.timeline.uncertainty_s) == (2, 0)
+    assert all((lane.steps.start_us >= 0).all() for lane in page.timeline.lanes)
+    assert all((lane.steps.end_us <= page.timeline.end_us).all() for lane in page.timeline.lanes)
+
+
+def _another_host(folder: Path, behind_ns: int) -> None:
+    """One worker of the second attempt was on a host whose clock is so much behind."""
     path = next(path for path in (folder / "history").glob("worker-*.jsonl") if bodies(path)[1]["attempt"] == 1)
     lines = bodies(path)
     lines[0]["boot"] = "another"
     for body in lines:
-        body["t_ns"] -= 900_000_000
+        body["t_ns"] -= behind_ns
     rechain(path, lines)
-    page = shown(folder)
-    assert page.timeline.boots == 2
-    assert all((lane.steps.start_us >= 0).all() for lane in page.timeline.lanes)
-    assert all((lane.steps.end_us <= page.timeline.end_us).all() for lane in page.timeline.lanes)
+
+
+def test_hosts_whose_clocks_compare_share_an_axis_and_the_page_says_how_well(good_run: Path, tmp_path: Path) -> None:
+    folder = two_kills(tmp_path / "run").folder
+    reference = next(iter(read_evidence(folder).history.files.values())).opened
+    assert reference is not None
+    _another_host(folder, 900_000_000)
+    offsets = {reference.boot: Offset(0, 0), "another": Offset(-900_000_000, 2_100_000)}
+    measured = read_measured(folder / "history", read_evidence(folder).history)
+    verdict = judge(evidence := read_evidence(folder))
+    page = run_page(evidence, measured, verdict, None, (), str(folder), Clocks(reference.boot, offsets))
+    assert (page.timeline.axes, page.timeline.uncertainty_s) == (1, pytest.approx(0.0021))
+    one_host = shown(good_run).timeline
+    assert page.timeline.end_us == one_host.end_us
+    for lane, same in zip(page.timeline.lanes, one_host.lanes, strict=True):
+        assert lane.steps.end_us.tolist() == same.steps.end_us.tolist()
+    drawn = document([page])
+    assert "known to ±2.1 ms" in drawn
+    assert "clocks do not compare" not in drawn
 
 
 def test_every_number_says_what_it_is_of(good: RunPage) -> None:
