@@ -148,11 +148,18 @@ def _stretches(w: Witnessed, clocks: Clocks, attempt: int, detection: Seen, stri
     for event in w.of(Joined, attempt):
         started = [each for each in w.of(Preparing, attempt) if each.what.rank == event.what.rank]
         yield from _stretch(_JOIN, _first(map(clocks.seen, started)), clocks.seen(event))
-    formed = _first(map(clocks.seen, w.of(Formed, attempt)))
-    yield from _stretch(_SELECT, formed, _last(map(clocks.seen, w.of(Training, attempt))))
+    formed, told = (_first(map(clocks.seen, w.of(kind, attempt))) for kind in (Formed, Training))
+    yield from _stretch(_SELECT, _answered(w, clocks, attempt, formed), told)
     for event in w.of(Loaded, attempt):
         yield from _stretch(_LOAD, *_before(clocks, event, event.what.duration_s))
-    yield from _restoring(w, clocks, attempt)
+    yield from _restoring(w, clocks, attempt, told)
+
+
+def _answered(w: Witnessed, clocks: Clocks, attempt: int, formed: float | None) -> float | None:
+    """When the last rank said what the supervisor had by `formed`: from then on it is the supervisor who is awaited."""
+    said = [clocks.seen(event) for kind in (Joined, Loaded) for event in w.of(kind, attempt)]
+    before = [at for at in said if at is not None and formed is not None and at <= formed]
+    return max(before, default=formed)
 
 
 def _acquired(w: Witnessed, clocks: Clocks, attempt: int, fenced: float | None) -> _Stretches:
@@ -166,15 +173,16 @@ def _acquired(w: Witnessed, clocks: Clocks, attempt: int, fenced: float | None) 
         yield from _stretch(_SELECT, start, end)
 
 
-def _restoring(w: Witnessed, clocks: Clocks, attempt: int) -> _Stretches:
-    """On each rank: the state is built and restored, the input started, the first step done."""
+def _restoring(w: Witnessed, clocks: Clocks, attempt: int, told: float | None) -> _Stretches:
+    """On each rank: the state is built and restored, the input started, the first step done. told: to do so."""
     steps = {event.what.rank: event for event in first_steps(w, attempt)}
     restored = {event.what.rank: event for event in w.of(Restored, attempt)}
     for event in w.of(PipelineStarted, attempt):
         rank, (starting, started) = event.what.rank, _before(clocks, event, event.what.duration_s)
         yield from _stretch(_PIPELINE, starting, started)
         if rank in restored:
-            yield from _stretch(_LOAD, _before(clocks, restored[rank], restored[rank].what.duration_s)[0], starting)
+            restoring = _before(clocks, restored[rank], restored[rank].what.duration_s)[0]
+            yield from _stretch(_LOAD, _first([told, restoring]) if restoring is not None else None, starting)
         if rank in steps:
             done, length = clocks.seen(steps[rank]), _length_ns(steps[rank].what)
             yield from _stretch(_FIRST_STEP, started, done)

@@ -21,9 +21,9 @@ class Parts:
 
     detect_s: strike to detection. fence_s: the failed attempt is let go, exits are confirmed, its successor's fence is
     in the log. reacquire_s: until every rank has a process that has taken up its work. join_s: the ranks form a group.
-    select_s: candidates are examined, one is chosen, the committer is told. load_s: it is read, verified, restored, and
-    digested live. pipeline_s: the input is started at the cursor, and waited for in the first step. first_step_s: the
-    rest of that step.
+    select_s: candidates are examined; ranks' answers are gathered, one is chosen, the committer is told. load_s: it is
+    read, verified, restored, and digested live. pipeline_s: the input is started at the cursor, and waited for in the
+    first step. first_step_s: the rest of that step.
     """
 
     detect_s: float

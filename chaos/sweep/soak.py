@@ -34,6 +34,7 @@ from trainers.spec import code_digest
 KILLS_A_RUN = 5
 _EARLIEST_S, _LATEST_S = 0.02, 0.5  # after the attempt began to train
 _HANDLES_A_RUN = 0.5  # a run has five kills: what each of them left would be ten times that
+_MEMORY_A_RUN, _RUNS = 64 << 10, 50  # over fewer runs what allocators and caches take at first hides everything
 _SHARED = Path("/dev/shm")
 
 
@@ -58,7 +59,7 @@ class Footprint:
 @dataclass(frozen=True)
 class Soaked:
     """A soak. before and after: with nothing running. growth_bytes_a_run, handles_a_run: of this process, over the
-    second half.
+    second half, which has so many runs.
 
     Ray keeps a few handles of a process that was once connected, so those are judged by their growth.
     """
@@ -69,6 +70,7 @@ class Soaked:
     after: Footprint
     growth_bytes_a_run: float
     handles_a_run: float = 0.0
+    runs: int = 0
 
     @property
     def leaks(self) -> list[str]:
@@ -80,6 +82,8 @@ class Soaked:
                 found.append(f"{grown} {name} left")
         if self.handles_a_run > _HANDLES_A_RUN:
             found.append(f"{self.handles_a_run:.2f} more file handles a run")
+        if self.growth_bytes_a_run > _MEMORY_A_RUN and self.runs >= _RUNS:
+            found.append(f"{self.growth_bytes_a_run / 1024:.1f} KiB more memory a run")
         return found
 
     @property
@@ -120,7 +124,7 @@ def soak(experiment: Experiment, folder: Path, kills: int, seed: int, deadline_s
     swept = Swept(tuple(trials), journal.results, summarize(trials, journal.results), pace)
     struck = sum(result.struck for result in journal.results.values())
     half = len(memory) // 2
-    return Soaked(swept, struck, before, after, _slope(memory[half:]), _slope(handles[half:]))
+    return Soaked(swept, struck, before, after, _slope(memory[half:]), _slope(handles[half:]), len(memory) - half)
 
 
 def draw(run: RunSettings, kills: int, seed: int) -> Iterator[Trial]:

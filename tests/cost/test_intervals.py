@@ -87,9 +87,9 @@ def test_rows_have_the_costs_that_went_in() -> None:
         assert row.save_bytes.value == 1000
     parts = {each.name: each.seconds.value for each in five.parts}
     assert parts["join"] == pytest.approx(0.015)
-    assert parts["unexplained"] == pytest.approx(0.006)
+    assert parts["unexplained"] == pytest.approx(0.002)
     assert five.unexplained is not None
-    assert five.unexplained.value == pytest.approx(0.006 / 0.292, rel=0.1)
+    assert five.unexplained.value == pytest.approx(0.002 / 0.292, rel=0.1)
 
 
 def test_redo_of_a_row_is_that_of_its_kills() -> None:

@@ -48,6 +48,13 @@ def test_handles_are_judged_by_their_growth() -> None:
     assert (growing.verdict, growing.leaks) == ("invalid", ["5.00 more file handles a run"])
 
 
+def test_memory_that_grows_over_many_runs_is_a_leak() -> None:
+    growing = replace(soaked("valid", BEFORE), growth_bytes_a_run=100 * 1024, runs=50)
+    assert (growing.verdict, growing.leaks) == ("invalid", ["100.0 KiB more memory a run"])
+    assert replace(growing, runs=49).verdict == "valid"
+    assert replace(growing, growth_bytes_a_run=60 * 1024).verdict == "valid"
+
+
 def test_the_growth_of_memory_is_a_slope() -> None:
     assert _slope([10, 13, 16, 19]) == pytest.approx(3.0)
     assert _slope([7]) == _slope([5, 5, 5]) == 0.0
