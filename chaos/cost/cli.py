@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -55,6 +56,8 @@ def command(
         from chaos.cost.values import Asked
         from chaos.experiment import load_experiment
 
+        if not math.isfinite(mtbf_s):
+            raise typer.BadParameter("needs a number of seconds", param_hint="--mtbf-s")
         asked = Asked(_numbers(every), kills, _spread(spread), seed, mtbf_s, max_redo_s, max_redo_steps, resamples)
         found = load_experiment(experiment)
         folder = (output or _default_output(found)).resolve()

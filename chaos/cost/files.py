@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from chaos.cost.values import FORMAT, Expected, Intervals, Run
 from chaos.errors import IntervalsError
+from chaos.journal import JournalFile
 
 JOURNAL, RESULT = "journal.jsonl", "intervals.json"
 _JOURNAL_FORMAT = "killpoint.intervals.journal/1"
@@ -25,53 +26,41 @@ class Journal:
     """Which runs are done and what was expected of which. A torn last line counts for nothing."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
-        """Creates it, or goes on with it. Raises IntervalsError if it belongs to something else."""
-        self.path = folder / JOURNAL
+        """Creates it, or goes on with it. Raises IntervalsError if it is damaged or belongs to something else."""
+        what = "was begun with another experiment, code or choice of kills"
+        self._file = JournalFile(folder / JOURNAL, {"format": _JOURNAL_FORMAT, **identity}, IntervalsError, what)
+        self.path = self._file.path
         self.runs: dict[str, Run] = {}
         self.expected: dict[str, tuple[Expected, ...]] = {}
-        header = {"format": _JOURNAL_FORMAT, **identity}
-        if self.path.exists():
-            self._read(json.loads(json.dumps(header)))
-        elif folder.exists() and any(folder.iterdir()):
-            raise IntervalsError(f"{folder}: is not empty and has no {JOURNAL}: give another --output")
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._append(header)
-
-    def expect(self, run: str, kills: Iterable[Expected]) -> None:
-        """What the run's kills must cost; durable when this returns, and written once."""
-        if run not in self.expected:
-            self.expected[run] = tuple(kills)
-            self._append({"expected": run, "kills": [asdict(each) for each in self.expected[run]]})
-
-    def add(self, run: Run) -> None:
-        """The run is over and judged."""
-        self._append({"run": asdict(run)})
-        self.runs[run.name] = run
-
-    def _read(self, header: Mapping[str, Any]) -> None:
-        whole = self.path.read_bytes()
-        complete = whole[: whole.rfind(b"\n") + 1]
-        lines = [json.loads(line) for line in complete.splitlines()]
-        if not lines or lines[0] != header:
-            what = "was begun with another experiment, code or choice of kills"
-            raise IntervalsError(f"{self.path}: {what}: give another --output, or the options that it was begun with")
-        if len(complete) < len(whole):
-            with self.path.open("r+b") as file:
-                file.truncate(len(complete))
         run, expected = TypeAdapter(Run), TypeAdapter(tuple[Expected, ...])
-        for line in lines[1:]:
+
+        def row(line: Mapping[str, Any]) -> None:
             if "run" in line:
                 found = run.validate_python(line["run"])
                 self.runs[found.name] = found
             else:
                 self.expected[line["expected"]] = expected.validate_python(line["kills"])
 
-    def _append(self, value: Mapping[str, Any]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(value, sort_keys=True) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        for _ in self._file.rows(row):
+            pass
+
+    def expect(self, run: str, kills: Iterable[Expected]) -> None:
+        """What the run's kills must cost; durable when this returns, and written once.
+
+        Raises IntervalsError if something else was written before.
+        """
+        planned = tuple(kills)
+        if run not in self.expected:
+            self.expected[run] = planned
+            self._file.append({"expected": run, "kills": [asdict(each) for each in planned]})
+        elif self.expected[run] != planned:
+            raise IntervalsError(f"{self.path}: what was expected of {run} is not what its plan says: the file was "
+                                 "changed; give another --output")  # fmt: skip
+
+    def add(self, run: Run) -> None:
+        """The run is over and judged."""
+        self._file.append({"run": asdict(run)})
+        self.runs[run.name] = run
 
 
 def write_result(folder: Path, result: Intervals) -> Path:

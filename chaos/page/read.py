@@ -25,7 +25,7 @@ from chaos.page.pages import IntervalsPage, RunPage, SweepPage
 from chaos.page.run_page import run_page
 from chaos.page.sweep_page import sweep_page
 from chaos.sweep.results import FORMAT as SWEEP
-from chaos.sweep.results import RESULTS, Result
+from chaos.sweep.results import RESULTS, Result, as_written
 from storage.errors import StorageError
 
 Shown: TypeAlias = RunPage | SweepPage | IntervalsPage
@@ -92,4 +92,7 @@ def _sweep(folder: Path, say: Callable[[str], None]) -> SweepPage:
         results = [Result.from_json(line["result"]) for line in rest if "result" in line]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReportError(f"{path}: is no sweep's results: {error!r:.100}; `killpoint sweep` writes them") from error
+    for result in results:
+        if not as_written(result, predictions.get(result.trial, ())) and result.trial in predictions:
+            raise ReportError(f"{path}: the result of {result.trial} is not what its prediction says: one was changed")
     return sweep_page(header, predictions, results, str(folder))

@@ -19,7 +19,7 @@ from chaos.sweep.trials import Trial
 _LEFT = {"processes": "child processes", "handles": "file handles", "shared": "files in shared memory"}
 _LEGEND = (
     "a number: so many trials, all as they have to be · 3 of 4: the others are I invalid, U unknown, L late, "
-    "N not struck, R redo not as predicted · -: not passed"
+    "N not struck, R redo not as predicted · -: no trial here"
 )
 
 

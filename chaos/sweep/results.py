@@ -5,15 +5,14 @@ A prediction is a line of its own, written before its trial starts.
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from chaos.errors import SweepError
+from chaos.journal import JournalFile
 
 FORMAT = "killpoint.sweep/1"
 RESULTS = "results.jsonl"
@@ -75,41 +74,48 @@ class Journal:
     """The sweep's file. Lines are appended and synced one by one; a torn last line is nobody's result."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
-        """Creates it, or goes on with it. Raises SweepError if it belongs to another sweep."""
-        self.path = folder / RESULTS
+        """Creates it, or goes on with it. Raises SweepError if it is damaged or belongs to something else."""
+        what = "belongs to another sweep (another experiment, code or choice of trials)"
+        self._file = JournalFile(folder / RESULTS, {"format": FORMAT, **identity}, SweepError, what)
+        self.path = self._file.path
         self.results: dict[str, Result] = {}
-        header = {"format": FORMAT, **identity}
-        if self.path.exists():
-            self._read(header)
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._append(header)
+        self._written: dict[str, list[Any]] = {}  # trial → what it was to cost
+        for result in self._file.rows(self._row):
+            if result is not None:
+                self.results[result.trial] = result
 
     def predict(self, trials: Iterable[tuple[str, list[Any]]]) -> None:
         """What the trials are expected to cost; durable before the first of them starts."""
-        self._append(*({"prediction": name, "recoveries": expected} for name, expected in trials))
+        self._file.append(*({"prediction": name, "recoveries": expected} for name, expected in trials))
 
     def add(self, result: Result) -> None:
         """One trial is over."""
-        self._append({"result": asdict(result)})
+        self._file.append({"result": asdict(result)})
         self.results[result.trial] = result
 
-    def _read(self, header: Mapping[str, Any]) -> None:
-        whole = self.path.read_bytes()
-        complete = whole[: whole.rfind(b"\n") + 1]
-        lines = [json.loads(line) for line in complete.splitlines()]
-        if not lines or lines[0] != json.loads(json.dumps(header)):
-            raise SweepError(f"{self.path}: belongs to another sweep (another experiment, code or choice of trials): "
-                             "give another --output, or the options that it was begun with")
-        if len(complete) < len(whole):
-            with self.path.open("r+b") as file:
-                file.truncate(len(complete))
-        found = [Result.from_json(line["result"]) for line in lines[1:] if "result" in line]
-        self.results = {result.trial: result for result in found}
+    def _row(self, line: Mapping[str, Any]) -> Result | None:
+        if "result" not in line:
+            self._written[line["prediction"]] = line["recoveries"]
+            return None
+        result = Result.from_json(line["result"])
+        if result.trial in self._written and not as_written(result, self._written[result.trial]):
+            raise ValueError(f"{result.trial} is not what its prediction says")
+        return result
 
-    def _append(self, *values: Mapping[str, Any]) -> None:
-        text = "".join(json.dumps(value, sort_keys=True) + "\n" for value in values)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+
+def as_written(result: Result, written: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether what the result says of its prediction is so. written: the prediction's own line, as JSON."""
+    if result.predicted is None:
+        return True
+    seen = result.recoveries
+    met = len(seen) == len(written) and all(map(_met, written, seen))
+    return met == result.predicted
+
+
+def _met(written: Mapping[str, Any], seen: Recovered) -> bool:
+    steps = written["restored_steps"]
+    if seen.restored_step is None or seen.redo_steps is None or not steps:
+        return not steps and seen.restored_step is None and seen.redo_steps is None
+    (low, high), (least, most) = written["finished_steps"], written["redo_steps"]
+    bounds = max(least, low - seen.restored_step, 0), min(most, max(0, high - seen.restored_step))
+    return seen.restored_step in steps and bounds[0] <= seen.redo_steps <= bounds[1]

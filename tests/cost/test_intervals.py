@@ -279,8 +279,21 @@ def test_the_journal_goes_on(tmp_path: Path) -> None:
     assert again.runs == {RUNS[0].name: RUNS[0]}
     assert again.expected == {"a": (KILLS[0].expected, at_random(setting(5)))}
     before = (tmp_path / "out" / JOURNAL).read_text()
-    again.expect("a", [])  # said once
+    again.expect("a", [KILLS[0].expected, at_random(setting(5))])  # said once
     assert (tmp_path / "out" / JOURNAL).read_text() == before
+    with pytest.raises(IntervalsError, match="expected of a is not what its plan says"):
+        again.expect("a", [])
+
+
+@pytest.mark.parametrize(("line", "words"), [('{"garb', "line 2 is damaged"), ("[]", "line 2 is damaged"), (
+    '{"run": {"name": "x", "verdict": "bogus"}}', "line 2 is damaged")])
+def test_a_damaged_line_of_the_journal_is_named(tmp_path: Path, line: str, words: str) -> None:
+    journal = Journal(tmp_path, {"seed": 1})
+    journal.add(RUNS[0])
+    first, second = journal.path.read_text().splitlines()
+    journal.path.write_text(f"{first}\n{line}\n{second}\n")
+    with pytest.raises(IntervalsError, match=words):
+        Journal(tmp_path, {"seed": 1})
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

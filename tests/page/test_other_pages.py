@@ -37,7 +37,9 @@ GOOD = Result("rank0/step.begin/1", "step.begin", "rank", 0, Ending.VALID, 1, 1,
 
 def sweep(folder: Path, *results: Result, predicted: tuple[int, int] = (1, 3)) -> SweepPage:
     lines = [{"format": SWEEP, "config": "sha256:c", "code": "sha256:d"}]
-    lines += [{"prediction": each.trial, "recoveries": [{"redo_steps": list(predicted)}]} for each in results]
+    low, high = predicted
+    expected = {"restored_steps": [3], "finished_steps": [3 + low, 3 + high], "redo_steps": [low, high]}
+    lines += [{"prediction": each.trial, "recoveries": [expected]} for each in results]
     lines += [{"result": asdict(each)} for each in results if each.duration_s]
     (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
     page = read_folder(folder)
@@ -66,7 +68,7 @@ def test_a_sweep_in_which_all_is_well(tmp_path: Path) -> None:
     [
         ({"ending": Ending.INVALID, "why": "a gap"}, "I", "invalid"), ({"ending": Ending.UNKNOWN}, "U", "unknown"),
         ({"ending": Ending.UNFINISHED}, "L", "unknown"), ({"struck": 0}, "N", "unknown"),
-        ({"predicted": False}, "R", "invalid"),
+        ({"predicted": False, "recoveries": (Recovered(3, 5, 0.2),)}, "R", "invalid"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_sweep_has_its_letter(

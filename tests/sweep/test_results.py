@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from chaos.errors import SweepError
+from chaos.errors import ReportError, SweepError
+from chaos.page.read import read_folder
 from chaos.sweep.command import Swept
 from chaos.sweep.conduct import Conductor, End, judged
 from chaos.sweep.predict import Prediction
@@ -127,6 +128,40 @@ def test_the_journal_of_another_sweep_is_refused(tmp_path: Path) -> None:
     Journal(tmp_path, {"seed": 1})
     with pytest.raises(SweepError, match="belongs to another sweep"):
         Journal(tmp_path, {"seed": 2})
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "clean").mkdir()
+    (tmp_path / "clean" / "precious.txt").write_text("")
+    with pytest.raises(SweepError, match=r"is not empty and has no results\.jsonl"):
+        Journal(tmp_path, {"seed": 1})
+    assert (tmp_path / "clean" / "precious.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "change"),
+    [(1, {"redo_steps": [1, 2]}), (1, {"restored_steps": [6]}), (1, {"finished_steps": [8, 9]}),
+     (1, {"restored_steps": []}), (2, {"predicted": False}), (2, {"recoveries": []})],
+)  # fmt: skip
+def test_a_result_has_to_be_what_its_prediction_says(tmp_path: Path, line: int, change: dict[str, Any]) -> None:
+    journal = Journal(tmp_path, {"seed": 1})
+    journal.predict([(TRIAL.name, [each.to_json() for each in TRIAL.predictions or ()])])
+    journal.add(GOOD)
+    lines = [json.loads(text) for text in journal.path.read_text().splitlines()]
+    (lines[1]["recoveries"][0] if line == 1 else lines[2]["result"]).update(change)
+    journal.path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    with pytest.raises(SweepError, match=r"line 3 is damaged .*is not what its prediction says"):
+        Journal(tmp_path, {"seed": 1})
+    with pytest.raises(ReportError, match="is not what its prediction says"):
+        read_folder(tmp_path)
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, {"seed": 1})
+    journal.add(GOOD)
+    journal.path.write_text(journal.path.read_text().replace('{"result"', '{"garb", "result"'))
+    with pytest.raises(SweepError, match="line 2 is damaged"):
+        Journal(tmp_path, {"seed": 1})
 
 
 def test_the_map_shows_each_place_and_what_is_wrong_there() -> None:
