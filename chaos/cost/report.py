@@ -169,11 +169,11 @@ def _fixed(value: float, digits: int) -> str:
 
 
 def _interval(found: Estimate | None, scale: float, digits: int) -> str:
-    """`1.23 [1.10, 1.41]`."""
+    """`1.23 [1.10, 1.41]`; `1.23 [–]` of one observation, which says nothing of how far others would lie."""
     if found is None:
         return _UNKNOWN
     value, low, high = (_fixed(each * scale, digits) for each in (found.value, found.low, found.high))
-    return f"{value} [{low}, {high}]"
+    return f"{value} [{low}, {high}]" if found.observations > 1 else f"{value} [{_UNKNOWN}]"
 
 
 def _steps(found: Estimate) -> str:

@@ -19,6 +19,7 @@ from chaos.page.tables import prefix, write_tables
 
 REPORT = "report.html"
 _KINDS: dict[type, str] = {RunPage: "run", SweepPage: "sweep", IntervalsPage: "intervals"}
+_GENERATOR, _HEAD_BYTES = b'<meta name="generator" content="killpoint', 8192
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,21 @@ def report(
     target = output or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
     if target.is_dir():
         raise ReportError(f"{target}: is a folder: give --output the name of a file")
+    _require_ours(target)
     say("drawing")
     text = document(pages)
     _replace(target, text.encode())
     pictures = () if plots is None else tuple(_plots(pages, plots, say))
     written = () if data is None else tuple(write_tables(pages, data))
     return Written(target, len(text.encode()), pages, pictures, written)
+
+
+def _require_ours(target: Path) -> None:
+    """Only an older page is replaced."""
+    if target.is_file():
+        with target.open("rb") as file:
+            if _GENERATOR not in file.read(_HEAD_BYTES):
+                raise ReportError(f"{target}: is there and is no page of `killpoint report`: give another --output")
 
 
 def _plots(pages: Sequence[Shown], folder: Path, say: Callable[[str], None]) -> Sequence[Path]:

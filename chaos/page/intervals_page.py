@@ -76,8 +76,8 @@ def steps(found: Estimate) -> str:
 
 
 def interval(found: Estimate | None, scale: float, digits: int) -> str:
-    """`1.23 [1.10, 1.41], n = 30`; a dash for what was not observed."""
+    """`1.23 [1.10, 1.41], n = 30`; a dash for what was not observed, or observed once."""
     if found is None:
         return "–"
     value, low, high = (f"{each * scale:,.{digits}f}" for each in (found.value, found.low, found.high))
-    return f"{value} [{low}, {high}], n = {found.observations:,}"
+    return f"{value} [{low}, {high}], n = {found.observations:,}" if found.observations > 1 else f"{value} [–], n = 1"

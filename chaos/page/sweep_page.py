@@ -31,14 +31,19 @@ def sweep_page(
     good = sum(result.good for result in results)
     said = [f"{good} of {count(len(results), 'trial')} are as they have to be: the kill struck, the recovery was valid "
             "beside its twin, and it cost what had been predicted."]  # fmt: skip
-    if missing:
+    if missing and "check" in header:
+        said.append(f"{count(missing, 'trial')} of those that were drawn up {'was' if missing == 1 else 'were'} not "
+                    "done: a check leaves out what its time has no room for, and says itself whether the rest was "
+                    "enough.")  # fmt: skip
+    elif missing:
         said.append(f"{count(missing, 'trial')} has no result yet: the sweep is not finished." if missing == 1 else
                     f"{missing} trials have no result yet: the sweep is not finished.")  # fmt: skip
     headline = {"valid": "Wherever it was killed, it came back", "invalid": "Some kills did not come back as they must",
                 "unknown": "It cannot be judged"}[verdict]  # fmt: skip
     facts = (("configuration", str(header.get("config", "unknown"))), ("code", str(header.get("code", "unknown"))))
     return SweepPage(
-        f"Sweep {folder.rstrip('/').rpartition('/')[2]}", folder, verdict, headline, tuple(said), facts, "",
+        f"{'Check' if 'check' in header else 'Sweep'} {folder.rstrip('/').rpartition('/')[2]}", folder, verdict,
+        headline, tuple(said), facts, "",
         tuple(_numbers(results, rows)), tuple(_cells(results)), rows, failing,
     )  # fmt: skip
 

@@ -19,8 +19,8 @@ from chaos.cost.files import JOURNAL, Journal, read_result, write_result
 from chaos.cost.measure import costs_of
 from chaos.cost.plan import Pace, Planned, even, steps_needed
 from chaos.cost.predict import Setting, at_random, met
-from chaos.cost.report import render
-from chaos.cost.values import FORMAT, Asked, Costs, Intervals, Kill, Run
+from chaos.cost.report import _interval, render
+from chaos.cost.values import FORMAT, Asked, Costs, Estimate, Intervals, Kill, Run
 from chaos.errors import IntervalsError
 from chaos.experiment import packaged_experiment
 
@@ -304,6 +304,11 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other" / "precious").write_text("")
     with pytest.raises(IntervalsError, match="not empty"):
         Journal(tmp_path / "other", {"seed": 1})
+
+
+def test_one_observation_has_no_interval() -> None:
+    assert _interval(Estimate(1.5, 1.0, 2.0, 2), 1, 1) == "1.5 [1.0, 2.0]"
+    assert _interval(Estimate(1.5, 1.5, 1.5, 1), 1, 1) == "1.5 [–]"
 
 
 def test_the_command_that_does_it_again() -> None:

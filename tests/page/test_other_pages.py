@@ -26,6 +26,7 @@ from chaos.cost.values import (
     Spreading,
 )
 from chaos.page.document import document, parts_of
+from chaos.page.intervals_page import interval
 from chaos.page.pages import IntervalsPage, SweepPage
 from chaos.page.read import read_folder
 from chaos.page.vega import draw_svg
@@ -86,6 +87,21 @@ def test_a_sweep_that_goes_on_is_not_valid_yet(tmp_path: Path) -> None:
     page = sweep(tmp_path, GOOD, trial("rank0/step.begin/2", duration_s=0.0))
     assert page.verdict == "unknown"
     assert "1 trial has no result yet" in page.sentences[-1]
+
+
+def test_a_check_is_called_one_and_what_it_left_out_is_no_unfinished_sweep(tmp_path: Path) -> None:
+    sweep(tmp_path, GOOD, trial("rank0/step.begin/2", duration_s=0.0))
+    path = tmp_path / "results.jsonl"
+    path.write_text(path.read_text().replace('"code": "sha256:d"', '"code": "sha256:d", "check": {}'))
+    page = read_folder(tmp_path)
+    assert page.title == f"Check {tmp_path.name}"
+    assert "1 trial of those that were drawn up was not done" in page.sentences[-1]
+    assert "not finished" not in page.sentences[-1]
+
+
+def test_one_observation_has_no_interval() -> None:
+    assert interval(estimate(2.0), 1, 1) == "2.0 [1.6, 2.6], n = 6"
+    assert interval(estimate(2.0, observations=1), 1, 1) == "2.0 [–], n = 1"
 
 
 def estimate(value: float, observations: int = 6) -> Estimate:

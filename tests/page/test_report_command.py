@@ -85,6 +85,17 @@ def test_several_folders_make_one_page_and_no_file_covers_another(
     assert 'id="r1"' in text
 
 
+def test_only_an_older_page_is_replaced(gap_run: Path, tmp_path: Path) -> None:
+    mine, page = tmp_path / "experiment.yaml", tmp_path / "page.html"
+    mine.write_text("run: {workload: tiny}\n")
+    refused = report(gap_run, "--output", mine)
+    assert refused.exit_code == 2
+    assert "is there and is no page of `killpoint report`" in " ".join(refused.stderr.split())
+    assert mine.read_text() == "run: {workload: tiny}\n"
+    for _ in range(2):
+        assert report(gap_run, "--output", page).exit_code == 0
+
+
 def test_a_folder_that_is_nothing_of_that_is_refused(tmp_path: Path) -> None:
     result = report(tmp_path)
     assert result.exit_code == 2
