@@ -324,6 +324,7 @@ def test_the_command_that_does_it_again() -> None:
     [
         (["--every", "1,two"], "whole numbers"), (["--spread", "wide"], "even or exponential"),
         (["--every", "0,5"], "at least 1"), (["--every", "5,5"], "different"), (["--kills", "0"], "--kills"),
+        (["--mtbf-s", "inf"], "needs a number of seconds"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked_for_is_refused_before_anything_starts(
