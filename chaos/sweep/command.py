@@ -13,6 +13,7 @@ from chaos.errors import SweepError
 from chaos.experiment import Experiment
 from chaos.interrupts import Interrupts
 from chaos.life import Place
+from chaos.points import CATALOGUE, is_user_point, nearest
 from chaos.sweep import trials as drawn
 from chaos.sweep.conduct import SPARES, Conductor, Task
 from chaos.sweep.jobs import conduct_all, more_cpus
@@ -78,6 +79,7 @@ def sweep_in(
     place: Place, experiment: Experiment, folder: Path, choice: Choice, deadline_s: float, watch: Watch, jobs: int = 1
 ) -> Swept:
     """As `sweep`, in a place that is there already and takes processes up again."""
+    _require(choice, experiment)
     identity = {"config": experiment.config_digest, "code": code_digest([]), "choice": vars(choice)}
     journal = Journal(folder, identity)
     for name in (CLEAN, KILLED):
@@ -100,6 +102,18 @@ def sweep_in(
     conduct_all(Conductor(experiment, folder, place, deadline_s), jobs, tasks, watch.trial, ended)
     pace = Pace(len(tasks), time.monotonic() - began, jobs)
     return Swept(tuple(found), journal.results, summarize(found, journal.results), pace)
+
+
+def _require(choice: Choice, experiment: Experiment) -> None:
+    """What cannot be there is refused before anything is run or written. Points of the user's own show in a run only."""
+    for rank in choice.ranks:
+        if not 0 <= rank < experiment.run.ranks:
+            raise SweepError(f"--rank {rank}: the experiment has the ranks 0 to {experiment.run.ranks - 1}")
+    for point in choice.points:
+        if point not in CATALOGUE and not is_user_point(point):
+            like = nearest(point)
+            hint = f"the nearest is {like}" if like else "`killpoint points` lists what there is"
+            raise SweepError(f"--point {point}: there is no such point; {hint}")
 
 
 def draw_up(outline: Outline, choice: Choice) -> list[Trial]:

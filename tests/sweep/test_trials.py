@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from chaos.experiment import parse_experiment
+from chaos.errors import SweepError
+from chaos.experiment import packaged_experiment, parse_experiment
 from chaos.points import Role
 from chaos.schema import RunSettings
 from chaos.sweep import predict
+from chaos.sweep.command import Choice, Watch, sweep_in
 from chaos.sweep.outline import Outline
 from chaos.sweep.predict import Prediction
 from chaos.sweep.trials import base, chosen, gates, notices, pairs, recoveries, singles
@@ -206,3 +210,18 @@ def test_without_a_checkpoint_before_the_end_the_first_kill_leaves_nothing() -> 
     assert trial.predictions == (Prediction((0,), (8, 8)),)
     assert "gate" not in trial.faults[0]
     assert trial.faults[0]["at"]["hit"] == 17
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [(Choice(ranks=(0, 9)), "--rank 9: the experiment has the ranks 0 to 1"),
+     (Choice(points=("shard.haf",)), "--point shard.haf: there is no such point; the nearest is shard.half"),
+     (Choice(points=("qqqqqqqq",)), "`killpoint points` lists")],
+)  # fmt: skip
+def test_what_cannot_be_there_is_refused_before_anything_is_written(
+    tmp_path: Path, choice: Choice, words: str
+) -> None:
+    nothing: Any = None
+    with pytest.raises(SweepError, match=words):
+        sweep_in(nothing, packaged_experiment("sweep.yaml"), tmp_path / "out", choice, 60.0, Watch())
+    assert not (tmp_path / "out").exists()
