@@ -105,7 +105,7 @@ def sweep_in(
 
 
 def _require(choice: Choice, experiment: Experiment) -> None:
-    """What cannot be there is refused before anything is run or written. Points of the user's own show in a run only."""
+    """What cannot be there is refused before anything is written. Points of the user's own show in a run only."""
     for rank in choice.ranks:
         if not 0 <= rank < experiment.run.ranks:
             raise SweepError(f"--rank {rank}: the experiment has the ranks 0 to {experiment.run.ranks - 1}")
