@@ -177,9 +177,21 @@ class Pipeline:
                     return
                 yield to_microbatch(table, self._dataset.columns)
         finally:
+            _let_go(data)
             close = getattr(batches, "close", None)
             if close is not None:
                 close()
+
+
+def _let_go(data: ray.data.Dataset) -> None:
+    """Ends the tasks of a stream as Ray Data itself does for a dataset that nobody holds any more: without force.
+
+    Closing the iterator would kill them, and where one is just done then, Ray ends the process that asked ("Tried to
+    complete task that was not pending", seen with 2.60). The name is private to Ray; a test holds it.
+    """
+    executor = getattr(data, "_current_executor", None)
+    if executor is not None:
+        executor.shutdown(force=False)
 
 
 def blocks_of(share: Share, row_bytes: int, last_step: int) -> int:
