@@ -71,10 +71,8 @@ def clock_of(evidence: Evidence, first_ns: Mapping[str, int], hosts: Clocks | No
         zeros[axis] = zero - low
         zero += high - low + _BETWEEN_NS
     offsets = {name: zeros[axis] - ahead for name, (axis, ahead) in boots.items()}
-    compared = hosts is not None and len(boots) > len(spans)
-    return Clock(
-        offsets, max(0, zero - _BETWEEN_NS) // 1000, len(spans), hosts.uncertainty_s if hosts and compared else 0.0
-    )
+    uncertainty_s = hosts.uncertainty_s if hosts is not None and len(boots) > len(spans) else 0.0
+    return Clock(offsets, max(0, zero - _BETWEEN_NS) // 1000, len(spans), uncertainty_s)
 
 
 def _shown(evidence: Evidence) -> Iterable[Event[object]]:

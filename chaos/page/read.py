@@ -90,9 +90,8 @@ def _sweep(folder: Path, say: Callable[[str], None]) -> SweepPage:
             raise ReportError(f"{path}: is in format {header['format']!r}, this release reads {SWEEP}")
         predictions = {line["prediction"]: line["recoveries"] for line in rest if "prediction" in line}
         results = [Result.from_json(line["result"]) for line in rest if "result" in line]
+        for name in (each.trial for each in results if not as_written(each, predictions.get(each.trial))):
+            raise ReportError(f"{path}: the result of {name} is not what its prediction says: one was changed")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReportError(f"{path}: is no sweep's results: {error!r:.100}; `killpoint sweep` writes them") from error
-    for result in results:
-        if not as_written(result, predictions.get(result.trial, ())) and result.trial in predictions:
-            raise ReportError(f"{path}: the result of {result.trial} is not what its prediction says: one was changed")
     return sweep_page(header, predictions, results, str(folder))

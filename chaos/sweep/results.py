@@ -98,14 +98,17 @@ class Journal:
             self._written[line["prediction"]] = line["recoveries"]
             return None
         result = Result.from_json(line["result"])
-        if result.trial in self._written and not as_written(result, self._written[result.trial]):
+        if not as_written(result, self._written.get(result.trial)):
             raise ValueError(f"{result.trial} is not what its prediction says")
         return result
 
 
-def as_written(result: Result, written: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether what the result says of its prediction is so. written: the prediction's own line, as JSON."""
-    if result.predicted is None:
+def as_written(result: Result, written: Sequence[Mapping[str, Any]] | None) -> bool:
+    """Whether what the result says of its prediction is so. written: the prediction's own line, if any.
+
+    Raises LookupError, TypeError or ValueError if that line is damaged.
+    """
+    if result.predicted is None or written is None:
         return True
     seen = result.recoveries
     met = len(seen) == len(written) and all(map(_met, written, seen))

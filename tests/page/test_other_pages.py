@@ -25,6 +25,7 @@ from chaos.cost.values import (
     Run,
     Spreading,
 )
+from chaos.errors import ReportError
 from chaos.page.document import document, parts_of
 from chaos.page.intervals_page import interval
 from chaos.page.pages import IntervalsPage, SweepPage
@@ -97,6 +98,14 @@ def test_a_check_is_called_one_and_what_it_left_out_is_no_unfinished_sweep(tmp_p
     assert page.title == f"Check {tmp_path.name}"
     assert "1 trial of those that were drawn up was not done" in page.sentences[-1]
     assert "not finished" not in page.sentences[-1]
+
+
+def test_a_prediction_that_is_none_is_an_error_and_no_defect(tmp_path: Path) -> None:
+    sweep(tmp_path, GOOD)
+    path = tmp_path / "results.jsonl"
+    path.write_text(path.read_text().replace("restored_steps", "restored"))
+    with pytest.raises(ReportError, match="is no sweep's results"):
+        read_folder(tmp_path)
 
 
 def test_one_observation_has_no_interval() -> None:
