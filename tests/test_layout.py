@@ -38,9 +38,13 @@ def _name(path: Path) -> str:
 MODULES = {_name(path): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))}
 
 
+TEXTS = {name: path.read_text() for name, path in MODULES.items()}
+TREES = {name: ast.parse(text) for name, text in TEXTS.items()}
+
+
 def _imports(name: str) -> Iterator[str]:
     """Everything that the module imports, inside functions and for the type checker too; own modules in full."""
-    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+    for node in ast.walk(TREES[name]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -103,9 +107,8 @@ def test_the_auditor_shares_no_code_with_what_it_judges() -> None:
 @pytest.mark.no_cover
 @pytest.mark.parametrize("name", MODULES)
 def test_sizes(name: str) -> None:
-    text = MODULES[name].read_text()
-    assert len(text.splitlines()) <= MODULE_LINES
-    for node in ast.walk(ast.parse(text)):
+    assert len(TEXTS[name].splitlines()) <= MODULE_LINES
+    for node in ast.walk(TREES[name]):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= FUNCTION_LINES, f"{node.name} has {length} lines"
@@ -113,7 +116,7 @@ def test_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_module_says_what_it_is(name: str) -> None:
-    assert ast.get_docstring(ast.parse(MODULES[name].read_text()))
+    assert ast.get_docstring(TREES[name])
 
 
 def test_top_level() -> None:
@@ -126,7 +129,7 @@ def test_top_level() -> None:
 def test_no_pickle() -> None:
     banned = {"pickle", "cloudpickle", "dill", "joblib", "shelve"}
     assert not {name for name in MODULES if banned & set(map(_top, IMPORTS[name]))}
-    assert not [name for name, path in MODULES.items() if re.search(r"torch\.(save|load)\(", path.read_text())]
+    assert not [name for name, text in TEXTS.items() if re.search(r"torch\.(save|load)\(", text)]
 
 
 README = (ROOT / "README.md").read_text()

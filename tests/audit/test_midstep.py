@@ -335,6 +335,20 @@ def test_samples_are_held_against_a_ledger_that_goes_back_to_the_beginning_of_th
     assert "not of the samples that the ledger" not in witness
 
 
+def test_samples_are_not_held_against_a_ledger_of_which_a_part_is_lost(tmp_path: Path, judged: Judge) -> None:
+    def edit(kind: str, thing: Any) -> None:
+        if kind == "shard" and (thing["step"], thing["meta"].get("microbatch")) == (0, "2"):
+            _other_samples(thing)
+
+    folder = recovered(tmp_path, edit)
+    assert "rank 0 are not of the samples that the ledger" in judged(folder, 4, "invalid")
+    lost = folder / "store" / "ledger" / "s00000000-m0001-a0000-r0000.arrow"
+    lost.unlink()
+    assert lost.name in judged(folder, 1, "invalid")
+    witness = judged(folder, 4, "invalid", "accumulation of rank 0 is of another")
+    assert "rank 0 are not of the samples that the ledger" not in witness
+
+
 @pytest.mark.parametrize("microbatch", [None, 2])
 def test_a_manifest_of_another_microbatch_than_its_name(
     tmp_path: Path, judged: Judge, microbatch: int | None

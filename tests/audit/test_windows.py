@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chaos.audit import read_files
 from chaos.audit import windows as windows_module
 from chaos.audit.coverage import Coverage, Expected, cover
 from chaos.audit.evidence import Segment, SegmentMeta
@@ -168,7 +169,12 @@ def test_windows_hold_every_row_once_in_order(positions: list[list[int]], window
     assert sorted(held) == sorted((p, n) for n, each in enumerate(positions) for p in each)
 
 
-def test_a_stored_segment_has_its_rows_in_parts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("short_rows", [0, 1024])
+def test_a_stored_segment_has_its_rows_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_rows: int
+) -> None:
+    """Those of a long one are mapped at each look, those of a short one kept."""
+    monkeypatch.setattr(read_files, "_SHORT_ROWS", short_rows)
     (seen,) = stored(tmp_path, [segment(list(range(10)))])
     assert (seen.rows, seen.first) == (10, 0)
     assert [part.position.tolist() for part in seen.parts(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

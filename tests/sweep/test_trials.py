@@ -212,6 +212,10 @@ def test_without_a_checkpoint_before_the_end_the_first_kill_leaves_nothing() -> 
     assert trial.faults[0]["at"]["hit"] == 17
 
 
+def test_behind_a_gate_of_the_last_step_there_is_no_step_to_be_killed_in() -> None:
+    assert not list(gates(replace(OUTLINE, run=RUN.model_copy(update={"save_every": 9}))))
+
+
 @pytest.mark.parametrize(
     ("choice", "words"),
     [(Choice(ranks=(0, 9)), "--rank 9: the experiment has the ranks 0 to 1"),
