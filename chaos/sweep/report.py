@@ -37,13 +37,18 @@ def render_soak(soaked: Soaked) -> RenderableType:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_row("killed", f"{soaked.kills} processes")
     for name in ("processes", "handles", "shared"):
-        before, after = getattr(soaked.before, name), getattr(soaked.after, name)
+        before, after = (_count(getattr(held, name)) for held in (soaked.before, soaked.after))
         table.add_row(_LEFT[name], f"{before} before, {after} after")
     table.add_row("", f"{soaked.handles_a_run:.2f} more file handles a run in the second half")
     size = f"{soaked.before.memory_bytes >> 20} MiB before, {soaked.after.memory_bytes >> 20} MiB after"
     table.add_row("memory", f"{size}; {soaked.growth_bytes_a_run / 1024:.1f} KiB more a run in the second half")
     summary = soaked.swept.summary
-    return Group(_counts(soaked.swept), table, *_failing(summary), Text(f"verdict: {soaked.verdict}"))
+    leaks = (Text(f"  left behind: {printable(leak)}") for leak in soaked.leaks)
+    return Group(_counts(soaked.swept), table, *_failing(summary), *leaks, Text(f"verdict: {soaked.verdict}"))
+
+
+def _count(held: int | frozenset[str]) -> int:
+    return held if isinstance(held, int) else len(held)
 
 
 def _map(trials: Sequence[Trial], results: Mapping[str, Result]) -> Table:

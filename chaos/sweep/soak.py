@@ -7,18 +7,21 @@ before and after: what grows with the number of runs is a leak.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
 import random
+import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from chaos.audit.findings import count, listed
 from chaos.experiment import Experiment
 from chaos.interrupts import Interrupts
 from chaos.life import Place
@@ -40,11 +43,11 @@ _SHARED = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Footprint:
-    """What this program holds of the machine: counts, and this process's own memory."""
+    """What this program holds of the machine: counts, this user's files in shared memory, this process's own memory."""
 
     processes: int
     handles: int
-    shared: int
+    shared: frozenset[str]
     memory_bytes: int
 
     @classmethod
@@ -52,8 +55,16 @@ class Footprint:
         """Of this process and all that descend from it."""
         gc.collect()
         own = psutil.Process()
-        shared = len(os.listdir(_SHARED)) if _SHARED.is_dir() else 0
-        return cls(len(own.children(recursive=True)), own.num_fds(), shared, own.memory_info().rss)
+        return cls(len(own.children(recursive=True)), own.num_fds(), _shared(_SHARED), own.memory_info().rss)
+
+    def since(self, before: Footprint, shared: Path = _SHARED) -> Footprint:
+        """Without the new files in shared memory that a process holds: those of this program have ended by now."""
+        others = {name for name in self.shared - before.shared if _held(shared / name)}
+        return replace(self, shared=self.shared - others)
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts, bytes, and the names of the files."""
+        return {**vars(self), "shared": sorted(self.shared)}
 
 
 @dataclass(frozen=True)
@@ -76,10 +87,10 @@ class Soaked:
     def leaks(self) -> list[str]:
         """What is left that was not there before, in words."""
         found = []
-        for name in ("processes", "shared"):
-            grown = getattr(self.after, name) - getattr(self.before, name)
-            if grown > 0:
-                found.append(f"{grown} {name} left")
+        if (grown := self.after.processes - self.before.processes) > 0:
+            found.append(f"{grown} {'process' if grown == 1 else 'processes'} left")
+        if files := sorted(self.after.shared - self.before.shared):
+            found.append(f"{count(len(files), 'file')} in shared memory left: {listed(files)}")
         if self.handles_a_run > _HANDLES_A_RUN:
             found.append(f"{self.handles_a_run:.2f} more file handles a run")
         if self.growth_bytes_a_run > _MEMORY_A_RUN and self.runs >= _RUNS:
@@ -95,7 +106,7 @@ class Soaked:
         """For programs."""
         return {
             **self.swept.to_json(), "verdict": self.verdict, "kills": self.kills, "leaks": self.leaks,
-            "before": vars(self.before), "after": vars(self.after),
+            "before": self.before.to_json(), "after": self.after.to_json(),
             "handles_a_run": round(self.handles_a_run, 3), "memory_growth_bytes_a_run": round(self.growth_bytes_a_run),
         }  # fmt: skip
 
@@ -120,7 +131,7 @@ def soak(experiment: Experiment, folder: Path, kills: int, seed: int, deadline_s
 
         conduct_all(Conductor(experiment, folder, place, deadline_s), 1, map(Task, left), watch.trial, ended)
         pace = Pace(len(left), time.monotonic() - began)
-    after = Footprint.now()
+    after = Footprint.now().since(before)
     swept = Swept(tuple(trials), journal.results, summarize(trials, journal.results), pace)
     struck = sum(result.struck for result in journal.results.values())
     half = len(memory) // 2
@@ -146,6 +157,30 @@ def _settle() -> None:
     """Imports what the first run would import, so that it is not taken for growth."""
     for name in ("chaos.audit", "trainers.supervisor", "trainers.pipeline"):
         importlib.import_module(name)
+
+
+def _shared(folder: Path) -> frozenset[str]:
+    """Names of this user's files there, whose folders are no shared memory."""
+    if not folder.is_dir():
+        return frozenset()
+    found = set()
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+            seen = path.lstat()
+            if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.getuid():
+                found.add(path.name)
+    return frozenset(found)
+
+
+def _held(file: Path) -> bool:
+    """Whether a process that can be looked into has it open or mapped."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+            if f" {file}\n" in (process / "maps").read_text(errors="replace"):
+                return True
+            if any(os.readlink(handle) == str(file) for handle in (process / "fd").iterdir()):
+                return True
+    return False
 
 
 def _slope(values: list[int]) -> float:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import mmap
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from chaos.experiment import packaged_experiment, parse_experiment
-from chaos.sweep.soak import KILLS_A_RUN, Footprint, Soaked, _slope, draw
+from chaos.sweep.command import Swept
+from chaos.sweep.report import render_soak
+from chaos.sweep.results import Ending, Result
+from chaos.sweep.soak import KILLS_A_RUN, Footprint, Soaked, _shared, _slope, draw
+from chaos.sweep.summary import Pace, summarize
 
 RUN = packaged_experiment("soak.yaml").run
-BEFORE = Footprint(3, 20, 5, 1 << 20)
+BEFORE = Footprint(3, 20, frozenset({"old"}), 1 << 20)
 
 
 def soaked(verdict: str, after: Footprint) -> Soaked:
@@ -33,12 +41,52 @@ def test_so_many_kills_are_drawn_one_an_attempt_and_each_run_can_be_read() -> No
     assert trials == list(draw(RUN, 12, 1)) != list(draw(RUN, 12, 2))
 
 
-@pytest.mark.parametrize("name", ["processes", "shared"])
-def test_what_is_left_behind_makes_a_valid_soak_invalid(name: str) -> None:
-    after = replace(BEFORE, **{name: getattr(BEFORE, name) + 2})
-    assert soaked("valid", after).leaks == [f"2 {name} left"]
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        ({"processes": 5}, "2 processes left"),
+        ({"shared": frozenset({"old", "a", "b"})}, "2 files in shared memory left: a and b"),
+    ],
+)
+def test_what_is_left_behind_makes_a_valid_soak_invalid(left: dict[str, Any], words: str) -> None:
+    after = replace(BEFORE, **left)
+    assert soaked("valid", after).leaks == [words]
     assert [soaked(verdict, after).verdict for verdict in ("valid", "unknown")] == ["invalid", "unknown"]
     assert soaked("valid", BEFORE).verdict == "valid"
+
+
+def test_what_is_left_behind_is_said_beside_the_verdict() -> None:
+    trials = tuple(draw(RUN, 1, 1))
+    result = Result("soak/0", "", "rank", 0, Ending.VALID, 1, 1, None, (), 1.0)
+    results = {"soak/0": result}
+    swept = Swept(trials, results, summarize(trials, results), Pace(1, 2.0))
+    after = replace(BEFORE, shared=BEFORE.shared | {"sem.x"})
+    console = Console(width=120, file=io.StringIO(), color_system=None)
+    console.print(render_soak(Soaked(swept, 1, BEFORE, after, 0.0)))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "files in shared memory  1 before, 2 after" in text
+    assert text.endswith("  left behind: 1 file in shared memory left: sem.x\nverdict: invalid\n")
+
+
+def test_files_in_shared_memory_are_this_users_own_and_no_folders(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "file").touch()
+    assert _shared(tmp_path) == {"file"}
+    assert _shared(tmp_path / "none") == frozenset()
+
+
+def test_a_new_file_that_a_process_holds_is_another_programs(tmp_path: Path) -> None:
+    names = ("held", "mapped", "nobodys")
+    after = replace(BEFORE, shared=frozenset({"old", *names}))
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    with open(tmp_path / "held"), open(tmp_path / "mapped", "rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        file.close()
+        with mapping:
+            assert after.since(BEFORE, tmp_path).shared == {"old", "nobodys"}
+    assert after.since(BEFORE, tmp_path).shared == after.shared
 
 
 def test_handles_are_judged_by_their_growth() -> None:
