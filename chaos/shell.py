@@ -48,6 +48,15 @@ def complain(text: str) -> None:
 
 
 @contextmanager
+def interrupted_with(hint: str) -> Iterator[None]:
+    """Within `errors_reported`: after an interrupt it says this too, where what was done lies, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(hint) from None
+
+
+@contextmanager
 def errors_reported() -> Iterator[None]:
     """Every failure ends with status 2: 1 says that a run was judged invalid, and Python's default is 1."""
     from chaos.errors import ChaosError
@@ -60,8 +69,8 @@ def errors_reported() -> Iterator[None]:
         complain(str(error))
     except OSError as error:
         complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
-    except KeyboardInterrupt:
-        complain("interrupted")
+    except KeyboardInterrupt as error:
+        complain("; ".join(["interrupted", *map(str, error.args)]))
     except (typer.Exit, typer.BadParameter):
         raise
     except Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from chaos.shell import (
     PointOption,
     QuietOption,
     errors_reported,
+    interrupted_with,
     new_folder,
     print_json,
 )
@@ -58,8 +60,10 @@ def command(
         budget_s = None if budget is None else parse_budget(budget)
         limits = Limits(budget_s, tuple(point or ()), fail_fast, seed, deadline_s, jobs)
         found = load_experiment(experiment)
-        with _watch(limits.budget_s, quiet) as watch:
-            checked = check(found, new_folder(output, "check"), limits, watch)
+        folder = new_folder(output, "check")
+        hint = f"a check does not go on; what was done is shown by: killpoint report {shlex.quote(str(folder))}"
+        with interrupted_with(hint), _watch(limits.budget_s, quiet) as watch:
+            checked = check(found, folder, limits, watch)
         if junit is not None:
             from chaos.check.junit import write_junit
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -18,6 +19,7 @@ from chaos.shell import (
     PointOption,
     QuietOption,
     errors_reported,
+    interrupted_with,
     new_folder,
     print_json,
 )
@@ -66,8 +68,8 @@ def command(
         if pairs and kind is not Kind.SIGKILL:
             raise typer.BadParameter("pairs are of kills: leave --kind out", param_hint="--kind")
         choice = Choice(tuple(point or ()), tuple(rank or ()), sample, pairs, seed, kind.value)
-        with _watch(quiet) as watch:
-            found, folder = _experiment(experiment, "sweep"), new_folder(output, "sweep")
+        found, folder = _experiment(experiment, "sweep"), new_folder(output, "sweep")
+        with interrupted_with(_go_on(folder)), _watch(quiet) as watch:
             swept = sweep(found, folder, choice, deadline_s, watch, jobs)
         _finish(swept, swept.summary.verdict, render, as_json)
 
@@ -88,10 +90,14 @@ def soak_command(
         from chaos.sweep.report import render_soak
         from chaos.sweep.soak import soak
 
-        with _watch(quiet) as watch:
-            found, folder = _experiment(experiment, "soak"), new_folder(output, "soak")
+        found, folder = _experiment(experiment, "soak"), new_folder(output, "soak")
+        with interrupted_with(_go_on(folder)), _watch(quiet) as watch:
             soaked = soak(found, folder, kills, seed, deadline_s, watch)
         _finish(soaked, soaked.verdict, render_soak, as_json)
+
+
+def _go_on(folder: Path) -> str:
+    return f"the same command goes on with: --output {shlex.quote(str(folder))}"
 
 
 def _experiment(path: Path | None, packaged: str) -> Experiment:

@@ -24,6 +24,7 @@ from chaos.sweep.summary import Pace, Summary, summarize
 from chaos.sweep.trials import Trial
 from trainers.spec import code_digest
 
+PAIRS = 100  # so many are drawn where `--sample` does not say
 _TWICE = 20  # of so many gated trials one is run twice, and has to do the same
 
 
@@ -38,19 +39,30 @@ class Choice:
     seed: int = 0
     kind: str = "sigkill"
 
+    @property
+    def options(self) -> str:
+        """As they stand on the command line, but those that leave nothing out."""
+        named = [*(f"--point {point}" for point in self.points), *(f"--rank {rank}" for rank in self.ranks)]
+        if self.pairs or self.sample is not None:
+            named.append(f"--sample {self.sample or PAIRS} --seed {self.seed}")
+        return " ".join(named)
+
 
 @dataclass(frozen=True)
 class Swept:
-    """A sweep, finished or not. pace: of this life of it."""
+    """A sweep, finished or not. possible: trials that there are, of which `choice` took some. pace: of this life."""
 
     trials: tuple[Trial, ...]
     results: Mapping[str, Result]
     summary: Summary
     pace: Pace
+    possible: int = 0
+    choice: Choice = Choice()
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
-        return {**self.summary.to_json(), "pace": self.pace.to_json()}
+        chosen = {"possible": self.possible, "seed": self.choice.seed}
+        return {**self.summary.to_json(), **chosen, "pace": self.pace.to_json()}
 
 
 @dataclass(frozen=True)
@@ -84,7 +96,7 @@ def sweep_in(
     journal = Journal(folder, identity)
     for name in (CLEAN, KILLED):
         shutil.rmtree(folder / name, ignore_errors=True)
-    found = draw_up(record(experiment, folder, place, watch.say), choice)
+    found, possible = draw_up(record(experiment, folder, place, watch.say), choice)
     left = [trial for trial in found if trial.name not in journal.results]
     journal.predict((trial.name, [each.to_json() for each in trial.predictions or ()]) for trial in left)
     twice = {trial.name for trial in [trial for trial in found if trial.gated][::_TWICE]}
@@ -101,7 +113,7 @@ def sweep_in(
     began = time.monotonic()
     conduct_all(Conductor(experiment, folder, place, deadline_s), jobs, tasks, watch.trial, ended)
     pace = Pace(len(tasks), time.monotonic() - began, jobs)
-    return Swept(tuple(found), journal.results, summarize(found, journal.results), pace)
+    return Swept(tuple(found), journal.results, summarize(found, journal.results), pace, possible, choice)
 
 
 def _require(choice: Choice, experiment: Experiment) -> None:
@@ -116,16 +128,18 @@ def _require(choice: Choice, experiment: Experiment) -> None:
             raise SweepError(f"--point {point}: there is no such point; {hint}")
 
 
-def draw_up(outline: Outline, choice: Choice) -> list[Trial]:
-    """The trials, those with a supervisor of their own last. Raises SweepError if the choice leaves none."""
+def draw_up(outline: Outline, choice: Choice) -> tuple[list[Trial], int]:
+    """The trials, those with a supervisor of their own last, and of how many. SweepError if the choice leaves none."""
     if choice.pairs:
-        found = drawn.pairs(outline, choice.sample or 100, choice.seed)
+        found = drawn.pairs(outline, choice.sample or PAIRS, choice.seed)
         found = drawn.chosen(found, choice.points, choice.ranks, None, choice.seed)
+        possible = len(drawn.possible_pairs(outline))
     else:
         kills = (*drawn.singles(outline), *drawn.gates(outline), *drawn.recoveries(outline))
-        everything = drawn.notices(outline) if choice.kind == "sigterm" else kills
+        everything = tuple(drawn.notices(outline)) if choice.kind == "sigterm" else kills
         found = drawn.chosen(everything, choice.points, choice.ranks, choice.sample, choice.seed)
+        possible = len(everything)
     if not found:
         raise SweepError("no trial is left: no such point is passed by such a rank here; `killpoint points --record` "
                          "lists what is")
-    return sorted(found, key=lambda trial: trial.own_supervisor)
+    return sorted(found, key=lambda trial: trial.own_supervisor), possible

@@ -98,11 +98,16 @@ def gates(outline: Outline) -> Iterator[Trial]:
 
 def pairs(outline: Outline, count: int, seed: int) -> list[Trial]:
     """`count` pairs of a kill in attempt 0 and one in the recovery that follows, drawn without repetition."""
-    firsts = [trial for trial in singles(outline) if trial.predictions and len(trial.faults) == 1]
-    seconds = [each for each in _of_recovery(outline) if each[0][0] is not Role.SUPERVISOR]
-    possible = [(a, b) for a in firsts for b in seconds if _can_follow(outline, a, b[1])]
+    possible = possible_pairs(outline)
     drawn = random.Random(seed).sample(possible, min(count, len(possible)))
     return [_on_top(first, outline, *second, name=f"{first.name}+") for first, second in drawn]
+
+
+def possible_pairs(outline: Outline) -> list[tuple[Trial, tuple[Who, str, int]]]:
+    """Each first kill, and each passage of the recovery in which a second one is sure to strike after it."""
+    firsts = [trial for trial in singles(outline) if trial.predictions and len(trial.faults) == 1]
+    seconds = [each for each in _of_recovery(outline) if each[0][0] is not Role.SUPERVISOR]
+    return [(a, b) for a in firsts for b in seconds if _can_follow(outline, a, b[1])]
 
 
 def base(outline: Outline) -> Trial:

@@ -33,6 +33,7 @@ def test_a_sample_of_kills_is_valid_predicted_and_remembered(place: Place, tmp_p
     assert summary.verdict == "valid", summary.failing
     assert (summary.struck, summary.enumerated, summary.missed) == (6, 6, 0)
     assert {trial.where[0] for trial in swept.trials} == set(POINTS)
+    assert swept.possible > 400
     assert summary.exact > 0
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     said = [line["prediction"] for line in lines if "prediction" in line]

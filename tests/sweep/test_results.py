@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from chaos.errors import ReportError, SweepError
 from chaos.page.read import read_folder
-from chaos.sweep.command import Swept
+from chaos.sweep.command import Choice, Swept
 from chaos.sweep.conduct import Conductor, End, judged
 from chaos.sweep.predict import Prediction
 from chaos.sweep.report import render
@@ -181,3 +182,24 @@ def test_the_map_shows_each_place_and_what_is_wrong_there() -> None:
     assert "other: invalid: 3 no gaps: sample 7" in text
     assert "killpoint run x" in text
     assert text.rstrip().endswith("verdict: invalid")
+    assert "trials that there are" not in text  # all of them
+
+
+@pytest.mark.parametrize(
+    ("choice", "options"),
+    [
+        (Choice(points=("shard.half", "step.end"), ranks=(1,)), "--point shard.half --point step.end --rank 1"),
+        (Choice(sample=1, seed=7), "--sample 1 --seed 7"),
+        (Choice(pairs=True), "--sample 100 --seed 0"),
+    ],
+)
+def test_what_was_left_out_is_said(choice: Choice, options: str) -> None:
+    trials, results = (TRIAL,), {TRIAL.name: GOOD}
+    swept = Swept(trials, results, summarize(trials, results), Pace(1, 2.0), 454, choice)
+    console = Console(width=120, file=io.StringIO(), color_system=None)
+    console.print(render(swept))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert ["tried", f"1 of 454 trials that there are: {options}"] in [
+        [part.rstrip() for part in line.split(maxsplit=1)] for line in text.splitlines()
+    ]
+    assert (swept.to_json()["possible"], swept.to_json()["seed"]) == (454, choice.seed)
