@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from chaos.cost.bootstrap import Bootstrap
@@ -13,7 +13,7 @@ from chaos.cost.recommend import recommend
 from chaos.cost.samples import samples
 from chaos.cost.study import Study, Watch
 from chaos.cost.table import row
-from chaos.cost.values import FORMAT, Asked, Costs, Intervals, Kill, Recommendation, Run, Verdict
+from chaos.cost.values import FORMAT, Asked, Costs, Intervals, Kill, Recommendation, Row, Run, Verdict
 from chaos.errors import IntervalsError
 from chaos.experiment import Experiment
 from chaos.interrupts import Interrupts
@@ -65,7 +65,7 @@ def evaluate(
         FORMAT, verdict_of(runs, kills, complete), complete, asked, experiment.run.workload, setting.ranks,
         setting.steps, setting.microbatches, setting.global_batch, experiment.config_digest, code_version(),
         reproduce_command(experiment, asked), rows, recommendation, tuple(runs), tuple(kills),
-        tuple(_notes(experiment, asked, kills, costs, recommendation, setting)),
+        (*_notes(experiment, asked, kills, costs, recommendation, setting), *_noise(rows, recommendation)),
     )  # fmt: skip
 
 
@@ -124,9 +124,20 @@ def _notes(
     if recommendation is not None and not _within(recommendation):
         found.append(f"the recommended interval lies outside of those that were run ({recommendation.tried[0]} to "
                      f"{recommendation.tried[1]} steps): there it rests on the model alone")
-    found.append("confidence intervals tell what so many observations leave open, not how another machine or load "
-                 "would do")
     return found
+
+
+def _noise(rows: Sequence[Row], recommendation: Recommendation | None) -> Iterator[str]:
+    """What the confidence intervals say, and what not."""
+    beyond = [str(row.every) for row in rows
+              if (row.save_s is not None and row.save_s.low < 0) or (row.goodput is not None and row.goodput.high > 1)]
+    if beyond:
+        yield (f"every {', '.join(beyond)}: what a save costs, or goodput, reaches beyond what can be (below 0, over "
+               "100 %): its part in slower steps is a difference of step times, and so few observations leave its "
+               "sign open; more kills narrow it")  # fmt: skip
+    if recommendation is not None:
+        yield "the goodput of the recommendation is of the costs of all rows together, that of a row of its own"
+    yield "confidence intervals tell what so many observations leave open, not how another machine or load would do"
 
 
 def _within(recommendation: Recommendation) -> bool:

@@ -96,7 +96,8 @@ def _counts(swept: Swept) -> Table:
     endings = ", ".join(f"{count} {name}" for name, count in sorted(summary.endings.items())) or "none"
     percent = 100 * summary.struck / summary.enumerated if summary.enumerated else 0.0
     if swept.possible > summary.enumerated:
-        table.add_row("tried", f"{summary.enumerated} of {swept.possible} trials that there are: {swept.choice.options}")
+        there = f"{swept.possible} trials that there are"
+        table.add_row("tried", f"{summary.enumerated} of {there}: {swept.choice.options}")
     table.add_row("fired", f"{summary.struck} of {summary.enumerated} ({percent:.4g} %)")
     table.add_row("trials", endings)
     met = f"{summary.met} as predicted before the trial, {summary.exact} of them to the step"

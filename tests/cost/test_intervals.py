@@ -158,6 +158,21 @@ def test_slower_steps_beside_a_save_are_a_cost_of_the_save() -> None:
     assert row.save_s.value == pytest.approx(0.024)
 
 
+def test_an_interval_beyond_what_can_be_is_said_to_be_noise() -> None:
+    words = "every 5: what a save costs, or goodput, reaches beyond what can be"
+    name = "every5-undisturbed"
+    quicker = replace(COSTS[name], steps=tuple(
+        replace(step, duration_s=step.duration_s - 0.02 if step.in_flight else step.duration_s)
+        for step in COSTS[name].steps
+    ))  # fmt: skip
+    found = evaluate(EXPERIMENT, ASKED, setting(1), RUNS, KILLS, {**COSTS, name: quicker}, True)
+    save_s = found.rows[1].save_s
+    assert save_s is not None
+    assert save_s.low < 0
+    assert any(words in note for note in found.notes)
+    assert not any("beyond what can be" in note for note in RESULT.notes)
+
+
 def test_the_recommendation_is_where_the_model_has_its_best() -> None:
     found = RESULT.recommendation
     assert found is not None
