@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audit_files import bodies, rechain
 from judging import Judge, says
 from simulated_run import F0, Settings, Simulation, fault, one_kill, two_kills
 
-from chaos.audit import audit_run
+from chaos.audit import audit_run, read_store
 from chaos.audit.formats import FormatError, unseal
 
 DAMAGE = fault(5, 0, "store", None, None, kind="damage", hit=None)  # type: ignore[arg-type]
@@ -49,6 +51,27 @@ def test_a_sealed_file_cut_anywhere_is_invalid(run: Simulation, judged: Judge, p
     for length in (0, 1, len(data) // 2, len(data) - 1):
         file.write_bytes(data[:length])
         judged(run.folder, 1, "invalid", path)
+
+
+def test_many_bytes_are_read_at_once_and_look_no_different(run: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = run.folder / "store"
+    (store / "shards" / "s00000012-a0002-r0001.safetensors").write_bytes(b"x")
+    one_by_one = read_store.read_store(store)
+    monkeypatch.setattr(read_store, "_MUCH_BYTES", 0)
+    threads: set[int] = set()
+    seen = read_store.see_file
+
+    def noted(*file: Any) -> Any:
+        threads.add(threading.get_ident())
+        return seen(*file)
+
+    monkeypatch.setattr(read_store, "see_file", noted)
+    at_once = read_store.read_store(store)
+    assert threads
+    assert threading.get_ident() not in threads
+    told = [(path, file.bytes, file.digest, file.problem, file.shard) for path, file in one_by_one.files.items()]
+    assert told == [(path, file.bytes, file.digest, file.problem, file.shard) for path, file in at_once.files.items()]
+    assert at_once.files["shards/s00000012-a0002-r0001.safetensors"].problem
 
 
 @pytest.mark.parametrize(
