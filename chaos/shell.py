@@ -53,7 +53,7 @@ def interrupted_with(hint: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(hint) from None
+        raise KeyboardInterrupt(f"interrupted; {hint}") from None
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def errors_reported() -> Iterator[None]:
     except OSError as error:
         complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except KeyboardInterrupt as error:
-        complain("; ".join(["interrupted", *map(str, error.args)]))
+        complain(str(error) or "interrupted")
     except (typer.Exit, typer.BadParameter):
         raise
     except Exception:

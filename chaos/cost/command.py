@@ -133,8 +133,8 @@ def _noise(rows: Sequence[Row], recommendation: Recommendation | None) -> Iterat
               if (row.save_s is not None and row.save_s.low < 0) or (row.goodput is not None and row.goodput.high > 1)]
     if beyond:
         yield (f"every {', '.join(beyond)}: what a save costs, or goodput, reaches beyond what can be (below 0, over "
-               "100 %): its part in slower steps is a difference of step times, and so few observations leave its "
-               "sign open; more kills narrow it")  # fmt: skip
+               "100 %): the part of a save's cost that is slower steps is a difference of step times, and so few of "
+               "them leave its sign open; longer runs (`steps`) narrow it")  # fmt: skip
     if recommendation is not None:
         yield "the goodput of the recommendation is of the costs of all rows together, that of a row of its own"
     yield "confidence intervals tell what so many observations leave open, not how another machine or load would do"

@@ -56,13 +56,15 @@ class Swept:
     results: Mapping[str, Result]
     summary: Summary
     pace: Pace
-    possible: int = 0
-    choice: Choice = Choice()
+    possible: int
+    choice: Choice
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
-        chosen = {"possible": self.possible, "seed": self.choice.seed}
-        return {**self.summary.to_json(), **chosen, "pace": self.pace.to_json()}
+        return {
+            **self.summary.to_json(), "possible": self.possible, "choice": vars(self.choice),
+            "pace": self.pace.to_json(),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)

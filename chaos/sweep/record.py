@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +49,11 @@ def share_twin(experiment: Experiment, folder: Path, place: Place, say: Callable
     """Has the twin trained once, beside the clean run in `folder`, before trials run side by side and all need it."""
     say("the twin, with which every trial is compared")
     of_trials = with_faults(experiment, (), folder / CLEAN / EXPERIMENT)  # where the workload is named as they name it
-    with suppress(TwinFailed):  # which every trial then says
+    try:
         provide_twin(of_trials, folder / CLEAN, place, lambda event: None)
+    except TwinFailed:  # which every trial then says
+        if place.interrupts.signal is not None:
+            raise KeyboardInterrupt from None
 
 
 def with_faults(experiment: Experiment, faults: Iterable[dict[str, Any]], path: Path, **run: Any) -> Experiment:
@@ -64,6 +66,8 @@ def with_faults(experiment: Experiment, faults: Iterable[dict[str, Any]], path: 
 def _run(experiment: Experiment, faults: Iterable[dict[str, Any]], folder: Path, place: Place) -> Outcome:
     recorded = with_faults(experiment, faults, folder / EXPERIMENT, twin=False)
     outcome = run_experiment(recorded, folder, record_passages=True, place=place)
+    if outcome.interrupted is not None:
+        raise KeyboardInterrupt
     if outcome.verdict["verdict"] != "valid":
         wrong = "; ".join(
             f"{each['name']}: {each['witness']}" for each in outcome.verdict["invariants"]

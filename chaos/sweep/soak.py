@@ -26,7 +26,7 @@ from chaos.experiment import Experiment
 from chaos.interrupts import Interrupts
 from chaos.life import Place
 from chaos.schema import RunSettings
-from chaos.sweep.command import Swept, Watch
+from chaos.sweep.command import Choice, Swept, Watch
 from chaos.sweep.conduct import SPARES, Conductor, Task
 from chaos.sweep.jobs import conduct_all
 from chaos.sweep.results import Journal, Result
@@ -38,7 +38,8 @@ KILLS_A_RUN = 5
 _EARLIEST_S, _LATEST_S = 0.02, 0.5  # after the attempt began to train
 _HANDLES_A_RUN = 0.5  # a run has five kills: what each of them left would be ten times that
 _MEMORY_A_RUN, _RUNS = 64 << 10, 50  # over fewer runs what allocators and caches take at first hides everything
-_SHARED = Path("/dev/shm")
+_SHARED, _PROCESSES = Path("/dev/shm"), Path("/proc")
+_MARK = "KILLPOINT_SOAK"  # in the environment of all that a soak starts, and so of what outlives its parent
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,16 @@ class Footprint:
 
     @classmethod
     def now(cls) -> Footprint:
-        """Of this process and all that descend from it."""
+        """Of this process and all that it has started."""
         gc.collect()
         own = psutil.Process()
-        return cls(len(own.children(recursive=True)), own.num_fds(), _shared(_SHARED), own.memory_info().rss)
+        return cls(len(_own()) - 1, own.num_fds(), _shared(_SHARED), own.memory_info().rss)
 
     def since(self, before: Footprint, shared: Path = _SHARED) -> Footprint:
-        """Without the new files in shared memory that a process holds: those of this program have ended by now."""
-        others = {name for name in self.shared - before.shared if _held(shared / name)}
+        """Without the new files in shared memory that are gone by now, or that another program holds."""
+        own = _own()
+        new = self.shared - before.shared
+        others = {name for name in new if not (shared / name).exists() or _held(shared / name, own)}
         return replace(self, shared=self.shared - others)
 
     def to_json(self) -> dict[str, Any]:
@@ -76,6 +79,7 @@ class Soaked:
     """
 
     swept: Swept
+    seed: int
     kills: int
     before: Footprint
     after: Footprint
@@ -105,7 +109,8 @@ class Soaked:
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         return {
-            **self.swept.to_json(), "verdict": self.verdict, "kills": self.kills, "leaks": self.leaks,
+            **self.swept.summary.to_json(), "pace": self.swept.pace.to_json(), "seed": self.seed,
+            "verdict": self.verdict, "kills": self.kills, "leaks": self.leaks,
             "before": self.before.to_json(), "after": self.after.to_json(),
             "handles_a_run": round(self.handles_a_run, 3), "memory_growth_bytes_a_run": round(self.growth_bytes_a_run),
         }  # fmt: skip
@@ -118,6 +123,7 @@ def soak(experiment: Experiment, folder: Path, kills: int, seed: int, deadline_s
     journal, memory, handles = Journal(folder, identity), [], []
     left = [trial for trial in trials if trial.name not in journal.results]
     _settle()
+    os.environ[_MARK] = str(os.getpid())
     before = Footprint.now()
     with Interrupts() as interrupts, Place(interrupts, reuse=True, spares=SPARES) as place:
         watch.begin(len(trials), len(trials) - len(left))
@@ -132,10 +138,10 @@ def soak(experiment: Experiment, folder: Path, kills: int, seed: int, deadline_s
         conduct_all(Conductor(experiment, folder, place, deadline_s), 1, map(Task, left), watch.trial, ended)
         pace = Pace(len(left), time.monotonic() - began)
     after = Footprint.now().since(before)
-    swept = Swept(tuple(trials), journal.results, summarize(trials, journal.results), pace)
+    swept = Swept(tuple(trials), journal.results, summarize(trials, journal.results), pace, len(trials), Choice())
     struck = sum(result.struck for result in journal.results.values())
     half = len(memory) // 2
-    return Soaked(swept, struck, before, after, _slope(memory[half:]), _slope(handles[half:]), len(memory) - half)
+    return Soaked(swept, seed, struck, before, after, _slope(memory[half:]), _slope(handles[half:]), len(memory) - half)
 
 
 def draw(run: RunSettings, kills: int, seed: int) -> Iterator[Trial]:
@@ -172,14 +178,32 @@ def _shared(folder: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def _held(file: Path) -> bool:
-    """Whether a process that can be looked into has it open or mapped."""
-    for process in Path("/proc").glob("[0-9]*"):
+def _own() -> frozenset[int]:
+    """This process, all that descend from it, and what it has started and somebody else has adopted."""
+    mark = f"\0{_MARK}={os.getpid()}\0".encode()
+    found = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    for process in _PROCESSES.glob("[0-9]*"):
         with contextlib.suppress(OSError):  # ended meanwhile, or another user's
-            if f" {file}\n" in (process / "maps").read_text(errors="replace"):
-                return True
-            if any(os.readlink(handle) == str(file) for handle in (process / "fd").iterdir()):
-                return True
+            if mark in b"\0" + (process / "environ").read_bytes():
+                found.add(int(process.name))
+    return frozenset(found)
+
+
+def _held(file: Path, own: frozenset[int]) -> bool:
+    """Whether a process that is none of `own` has it open or mapped."""
+    return any(_holds(process, file) for process in _PROCESSES.glob("[0-9]*") if int(process.name) not in own)
+
+
+def _holds(process: Path, file: Path) -> bool:
+    """False also if it has ended, or is another user's."""
+    with contextlib.suppress(OSError):
+        if f" {file}\n" in (process / "maps").read_text(errors="replace"):
+            return True
+    with contextlib.suppress(OSError):
+        for handle in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                if os.readlink(handle) == str(file):
+                    return True
     return False
 
 

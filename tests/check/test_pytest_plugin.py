@@ -19,7 +19,7 @@ HEAVY = {"torch", "ray", "numpy", "pyarrow", "pydantic", "yaml", "typer", "rich"
 def session(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_mine.py").write_text("def test_mine():\n    pass\n")
     (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers --strict-config\n")
-    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-v", "-p", "chaos.pytest_plugin", *arguments], cwd=folder,
         capture_output=True, text=True, timeout=100, check=False, env={**os.environ, **alone},

@@ -171,6 +171,11 @@ def test_an_interval_beyond_what_can_be_is_said_to_be_noise() -> None:
     assert save_s.low < 0
     assert any(words in note for note in found.notes)
     assert not any("beyond what can be" in note for note in RESULT.notes)
+    whose = "the goodput of the recommendation is of the costs of all rows together"
+    assert any(whose in note for note in RESULT.notes)
+    undisturbed = [run for run in RUNS if not run.kills]
+    without = evaluate(EXPERIMENT, ASKED, setting(1), undisturbed, [], COSTS, False)
+    assert not any(whose in note for note in without.notes)
 
 
 def test_the_recommendation_is_where_the_model_has_its_best() -> None:

@@ -39,7 +39,7 @@ def pytest_there(project: Path, cluster: str, *more: str) -> subprocess.Complete
     options = ["--killpoint", "experiment.yaml", "--killpoint-point", "user.predicted", "-v", *more]
     if not entry_points(group="pytest11", name="killpoint"):  # an installation older than the plugin
         options = ["-p", "chaos.pytest_plugin", *options]
-    environ = {**os.environ, "RAY_ADDRESS": cluster, "CI": "true"}
+    environ = {**os.environ, "RAY_ADDRESS": cluster, "CI": "true", "PYTEST_ADDOPTS": ""}
     command = [sys.executable, "-m", "pytest", *options]
     return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=170, check=False)
 

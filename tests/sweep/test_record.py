@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import signal
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from chaos.errors import TwinFailed
-from chaos.experiment import Experiment, load_experiment
+from chaos.errors import RecordingFailed, TwinFailed
+from chaos.experiment import Experiment, load_experiment, packaged_experiment
+from chaos.run import Outcome
 from chaos.sweep import record
 from chaos.sweep.record import CLEAN, share_twin, with_faults
 
 FAULT = {"kind": "sigkill", "at": {"attempt": 0, "role": "rank", "rank": 1, "point": "step.end", "hit": 2}}
 NO_PLACE: Any = None
+PLACE: Any = SimpleNamespace(interrupts=SimpleNamespace(signal=None))
 
 
 def test_a_workload_in_a_file_is_named_as_trials_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,4 +41,21 @@ def test_a_twin_that_fails_is_left_for_the_trials_to_say(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(record, "provide_twin", fails)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"run": {"workload": "tiny"}}))
-    share_twin(load_experiment(tmp_path / "mine.yaml"), tmp_path / "sweep", NO_PLACE, lambda text: None)
+    experiment = load_experiment(tmp_path / "mine.yaml")
+    share_twin(experiment, tmp_path / "sweep", PLACE, lambda text: None)
+    struck: Any = SimpleNamespace(interrupts=SimpleNamespace(signal=signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        share_twin(experiment, tmp_path / "sweep", struck, lambda text: None)
+
+
+def test_an_interrupt_ends_a_recording_and_is_no_failure_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = Outcome(tmp_path, {"verdict": "unknown", "invariants": []}, "interrupted by SIGINT", True, signal.SIGINT)
+    monkeypatch.setattr(record, "run_experiment", lambda *given, **more: outcome)
+    experiment = packaged_experiment("sweep.yaml")
+    with pytest.raises(KeyboardInterrupt):
+        record.undisturbed(experiment, tmp_path, NO_PLACE, lambda text: None)
+    monkeypatch.setattr(record, "run_experiment", lambda *given, **more: replace(outcome, interrupted=None))
+    with pytest.raises(RecordingFailed, match="ended unknown: interrupted by SIGINT"):
+        record.undisturbed(experiment, tmp_path, NO_PLACE, lambda text: None)

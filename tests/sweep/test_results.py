@@ -172,7 +172,7 @@ def test_the_map_shows_each_place_and_what_is_wrong_there() -> None:
     results = {TRIAL.name: GOOD, "other": wrong}
     trials = [TRIAL, other, committer]
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(render(Swept(tuple(trials), results, summarize(trials, results), Pace(3, 6.0, 2))))
+    console.print(render(Swept(tuple(trials), results, summarize(trials, results), Pace(3, 6.0, 2), 3, Choice())))
     text = console.export_text()
     rows = [line.split() for line in text.splitlines()]
     assert ["point", "committer", "rank", "1"] in rows
@@ -202,4 +202,4 @@ def test_what_was_left_out_is_said(choice: Choice, options: str) -> None:
     assert ["tried", f"1 of 454 trials that there are: {options}"] in [
         [part.rstrip() for part in line.split(maxsplit=1)] for line in text.splitlines()
     ]
-    assert (swept.to_json()["possible"], swept.to_json()["seed"]) == (454, choice.seed)
+    assert (swept.to_json()["possible"], swept.to_json()["choice"]) == (454, asdict(choice))
