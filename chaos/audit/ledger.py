@@ -7,7 +7,6 @@ dataset as it is now. What cannot be compared is unknown, never taken as right.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from chaos.audit.consumed import ids_differ, ids_missing
@@ -171,13 +170,11 @@ def _judge_rows(evidence: Evidence, begun: RunBegun, links: Sequence[Link], case
     whole = batch % (begun.ranks * begun.microbatches) == 0  # the trainer takes no other
     split = (begun.ranks, begun.microbatches, microbatch) if whole else (0, 0, 0)
     expected = Expected(step * batch, batch, rows, lookup, data.content, data.known, tuple(absent), *split)
-    with ThreadPoolExecutor(1) as beside:  # both spend their time in numpy and digests, which let others run
-        differing = beside.submit(lambda: tuple(ids_differ(evidence, segments)))
-        coverage = cover(segments, expected)
+    coverage = cover(segments, expected)
     Teller(evidence, segments, expected, plan).tell(coverage, case)
     if coverage.unread and data.problem is None:
         case.unsure.append(f"the dataset lacks {count(coverage.unread, 'sample')} that the ledger names")
-    case.wrong += differing.result()
+    case.wrong += ids_differ(evidence, segments)
     case.unsure += ids_missing(evidence, segments)
     if plan is not None:
         case.wrong += strange_samples(evidence, begun, plan, segments)

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,10 @@ import pytest
 from audit_files import bodies
 from simulated_run import F0, F1, Settings, Simulation, two_kills
 
-from chaos.audit import audit_run, ledger
+from chaos.audit import audit_run
 from chaos.audit import verdict as verdict_module
 from chaos.audit.evidence import Evidence
 from chaos.audit.findings import Finding, Judgement
-from chaos.audit.formats import FormatError
 from chaos.audit.read_run import read_evidence
 from chaos.audit.recoveries import Recovery
 
@@ -117,19 +115,6 @@ def test_nothing_is_unknown(tmp_path: Path) -> None:
     assert verdict.verdict == "unknown"
     assert verdict.invariant(10).witness == "there is no history"
     assert (verdict.seed, verdict.faults, verdict.recoveries, verdict.strays) == (None, (), (), ())
-
-
-def test_what_is_compared_beside_the_rows_may_fail_too(run: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In another thread: what it raises is told where it is asked for."""
-
-    def broken(*given: object) -> Iterator[str]:
-        raise FormatError("has changed while it was audited")
-
-    monkeypatch.setattr(ledger, "ids_differ", broken)
-    finding = audit_run(run.folder).invariant(3)
-    assert (finding.verdict, finding.witness) == (
-        Judgement.UNKNOWN, "the check failed: FormatError: has changed while it was audited",
-    )  # fmt: skip
 
 
 def test_a_check_that_raises_is_unknown_and_names_the_exception(
