@@ -82,7 +82,7 @@ class Views:
         seen = self._seen.get(part)
         if seen is None or seen.places != places:
             known = dict(zip(zip(*seen.places, strict=True), seen.views, strict=True)) if seen is not None else {}
-            found = [known.get(place) or _in_place(tensor)
+            found = [_in_place(tensor) if (view := known.get(place)) is None else view
                      for tensor, place in zip(tensors, zip(*places, strict=True), strict=True)]
             seen = self._seen[part] = _Seen(tensors, places, found, None not in found)
         if seen.all_in_place:
