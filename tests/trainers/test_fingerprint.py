@@ -12,6 +12,7 @@ import pytest
 import state_kit as kit
 import torch
 
+from trainers import fingerprint
 from trainers.fingerprint import Views, step_fingerprint
 from trainers.parts import LOCAL, REPLICATED
 from trainers.state import Progress, json_parts, local_tensors, replicated_tensors, restore
@@ -196,3 +197,16 @@ def test_kept_views_let_go_of_what_is_gone() -> None:
     step_fingerprint(workload, progress, views)
     gc.collect()
     assert held() is None
+
+
+def test_a_view_that_is_kept_is_not_looked_for_again_however_little_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on, a view without dimensions has no truth value; on all of them an empty one is not true."""
+    looked: list[int] = []
+    found = fingerprint._in_place
+    monkeypatch.setattr(fingerprint, "_in_place", lambda tensor: looked.append(id(tensor)) or found(tensor))
+    views, empty, scalar = Views(), torch.empty(0), torch.tensor(1.0)
+    views.of("a part", [empty, scalar, torch.ones(2)])
+    other = torch.ones(3)
+    looked.clear()
+    views.of("a part", [empty, scalar, other])
+    assert looked == [id(other)]
