@@ -8,7 +8,6 @@ its positions and looked up row by row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,8 +15,10 @@ import numpy.typing as npt
 
 from chaos.audit.epochs import Epochs
 from chaos.audit.evidence import I64, Segment
+from chaos.audit.heap import keep_freed
 from chaos.audit.ideal import Expected as Expected
 from chaos.audit.ideal import Ideals
+from chaos.audit.plan_ahead import PlanAhead
 from chaos.audit.windows import Rows, windows
 from chaos.audit.windows import Spot as Spot
 
@@ -73,29 +74,31 @@ class Coverage:
     epoch_faults: list[str] = field(default_factory=list)
 
 
-def cover(segments: Sequence[Segment], expected: Expected, window: int = WINDOW) -> Coverage:
-    """Compares all rows of the lineage's segments with what they ought to be."""
+def cover(
+    segments: Sequence[Segment], expected: Expected, window: int = WINDOW, ahead: PlanAhead | None = None
+) -> Coverage:
+    """Compares all rows of the lineage's segments with what they ought to be. ahead: of the plan in `expected`."""
+    keep_freed()
     result = Coverage()
     epochs = Epochs(expected.rows)
     end = 0  # positions below it are accounted for
-    with ThreadPoolExecutor(1) as other_thread:
-        ideals = Ideals(expected, window, other_thread)
-        for start, limit, pieces in windows(segments, window, (0, expected.cursor, expected.end)):
-            ideals.turn(start, limit, sum(rows.part.rows for rows in pieces))
-            for rows in pieces:
-                _judge(rows, ideals, start, result)
-            if start < 0 or start >= expected.end:
-                continue
-            _note_gap(result, expected, end, start)
-            end = limit
-            counts = np.zeros(limit - start, np.int64)
-            kept = [_inside(rows, expected, start, result) for rows in pieces]
-            for position, _ in kept:
-                counts += np.bincount(position - start, minlength=limit - start)
-            for first, last in _runs(np.flatnonzero(counts == 0) + start):
-                _note_gap(result, expected, first, last + 1)
-            _note_repeats(result, pieces, counts, start)
-            epochs.take(kept)
+    ideals = Ideals(expected, window, ahead)
+    for start, limit, pieces in windows(segments, window, (0, expected.cursor, expected.end)):
+        ideals.turn(start, limit, sum(rows.part.rows for rows in pieces))
+        for rows in pieces:
+            _judge(rows, ideals, start, result)
+        if start < 0 or start >= expected.end:
+            continue
+        _note_gap(result, expected, end, start)
+        end = limit
+        counts = np.zeros(limit - start, np.int64)
+        kept = [_inside(rows, expected, start, result) for rows in pieces]
+        for position, _ in kept:
+            counts += np.bincount(position - start, minlength=limit - start)
+        for first, last in _runs(np.flatnonzero(counts == 0) + start):
+            _note_gap(result, expected, first, last + 1)
+        _note_repeats(result, pieces, counts, start)
+        epochs.take(kept)
     _note_gap(result, expected, end, expected.end)
     if not (result.repeated or result.never or result.uncertain):
         result.epoch_faults = epochs.faults(expected.cursor)

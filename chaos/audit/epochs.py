@@ -42,18 +42,21 @@ class Epochs:
         """Some ids of one epoch."""
         if not len(ids):
             return
-        small = self._rows <= _INT32 and ids.min() >= -_INT32 and ids.max() < _INT32
-        ids = np.sort(ids.astype(np.int32) if small else ids)  # half as wide sorts faster
-        real = ids[np.searchsorted(ids, 0) : np.searchsorted(ids, self._rows)]
-        if len(real) < len(ids):
-            alien = int(ids[0] if ids[0] < 0 else ids[len(real)])
+        least, greatest = int(ids.min()), int(ids.max())
+        if least < 0 or greatest >= self._rows:
+            alien = least if least < 0 else int(ids[ids >= self._rows].min())
             self._faults.setdefault(epoch, f"epoch {epoch} holds sample {alien}, which the dataset lacks")
-        again = self._seen[real]
-        again[1:] |= real[1:] == real[:-1]
-        if again.any():
-            sample = int(real[np.argmax(again)])
-            self._faults.setdefault(epoch, f"epoch {epoch} holds sample {sample} more than once")
-        self._seen[real] = True
+            ids = ids[(ids >= 0) & (ids < self._rows)]
+        again = self._again(ids)
+        if again.size:
+            self._faults.setdefault(epoch, f"epoch {epoch} holds sample {int(again.min())} more than once")
+        self._seen[ids] = True
+
+    def _again(self, ids: I64) -> I64:
+        """Those that have been seen, or come twice here. ids: of the dataset."""
+        ascending = np.sort(ids.astype(np.int32) if self._rows <= _INT32 else ids)  # half as wide sorts faster
+        twice = ascending[1:][ascending[1:] == ascending[:-1]]
+        return np.concatenate([twice, ids[self._seen.take(ids, mode="wrap")]])  # none is outside
 
     def faults(self, cursor: int) -> list[str]:
         """Of epochs that are finished: a sample that comes twice means, by counting, that another is missing."""

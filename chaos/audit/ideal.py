@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
+from chaos.audit.plan_ahead import DEPTH, PlanAhead
 from chaos.audit.segments import I64, U64
 
 _DENSE = 4  # a window with a row for every so many of its positions
@@ -41,10 +42,19 @@ class Expected:
 
     def microbatch(self, position: I64) -> I64:
         """Number of the microbatch that consumes each position: a rank's share of a batch is one run, cut in order."""
+        return self._microbatch(position, position // self.global_batch)
+
+    def place(self, position: I64) -> tuple[I64, npt.NDArray[np.int32] | None]:
+        """Step and microbatch that consume each position; no microbatches if the split is not known."""
+        step = position // self.global_batch
+        return step, self._microbatch(position, step).astype(np.int32) if self.microbatches else None
+
+    def _microbatch(self, position: I64, step: I64) -> I64:
         share = self.global_batch // self.ranks
-        left = position - position // self.global_batch * self.global_batch  # twice as fast as %
+        left = position - step * self.global_batch  # twice as fast as %
         left -= left // share * share
-        return left // (share // self.microbatches)
+        left //= share // self.microbatches
+        return left
 
     def consumed(self, position: I64) -> npt.NDArray[np.bool_]:
         """Which positions had to be consumed."""
@@ -70,16 +80,12 @@ class Ideal:
     sample_id: I64 | None
 
     @classmethod
-    def of(cls, position: I64, expected: Expected) -> Ideal:
-        microbatch = expected.microbatch(position).astype(np.int32) if expected.microbatches else None
-        planned: I64 | None = None
-        if expected.plan is not None and position.min(initial=0) >= 0:
-            planned = expected.plan(position)
-        elif expected.plan is not None:
-            planned = np.full(len(position), -1, np.int64)
-            real = position >= 0
-            planned[real] = expected.plan(position[real])
-        return cls(position // expected.global_batch, microbatch, planned)
+    def of(cls, position: I64, expected: Expected, planned: I64 | None = None) -> Ideal:
+        """planned: the sample ids that the plan has there, if they are known already."""
+        step, microbatch = expected.place(position)
+        if planned is None and expected.plan is not None:
+            planned = _planned(position, expected.plan)
+        return cls(step, microbatch, planned)
 
     def take(self, at: I64) -> Ideal:
         """Of the positions at these indices, of which none is outside: to raise would need a copy."""
@@ -88,29 +94,46 @@ class Ideal:
         return Ideal(self.step.take(at, mode="wrap"), microbatch, planned)
 
 
+def _planned(position: I64, plan: Callable[[I64], I64]) -> I64:
+    if position.min(initial=0) >= 0:
+        return plan(position)
+    planned = np.full(len(position), -1, np.int64)
+    real = position >= 0
+    planned[real] = plan(position[real])
+    return planned
+
+
 class Ideals:
-    """Of one window after the other. Where its rows are dense it is computed once for each position, and for the window
-    that will most likely come next meanwhile, in another thread.
+    """Of one window after the other. Where its rows are dense it is computed once for each position.
+
+    ahead: computes sample ids of the windows that will most likely come next.
     """
 
-    def __init__(self, expected: Expected, window: int, other_thread: ThreadPoolExecutor) -> None:
+    def __init__(self, expected: Expected, window: int, ahead: PlanAhead | None) -> None:
         self.expected = expected
         self.all_known = bool(expected.known.all())
-        self._window, self._thread = window, other_thread
+        self._window, self._ahead = window, ahead
         self._start = 0
         self._table: Ideal | None = None
-        self._ahead: tuple[tuple[int, int], Future[Ideal]] | None = None
 
     def turn(self, start: int, limit: int, rows: int) -> None:
         """To the window [start, limit), which has so many rows."""
         expected, self._start, self._table = self.expected, start, None
         if not 0 <= start < expected.end or rows * _DENSE < limit - start:
             return
-        ahead = self._ahead[1] if self._ahead is not None and self._ahead[0] == (start, limit) else None
-        following = limit, min(limit + self._window, expected.cursor if limit < expected.cursor else expected.end)
-        if limit < expected.end:
-            self._ahead = following, self._thread.submit(Ideal.of, np.arange(*following), expected)
-        self._table = Ideal.of(np.arange(start, limit), expected) if ahead is None else ahead.result()
+        planned = None
+        if self._ahead is not None:
+            planned = self._ahead.ids(start, limit)
+            for first, end in islice(self._following(limit), DEPTH):
+                self._ahead.ask(first, end)
+        self._table = Ideal.of(np.arange(start, limit), expected, planned)
+
+    def _following(self, start: int) -> Iterator[tuple[int, int]]:
+        """The windows from there on, if no position lacks its row."""
+        for end in (self.expected.cursor, self.expected.end):
+            for first in range(start, end, self._window):
+                yield first, min(first + self._window, end)
+            start = max(start, end)
 
     def at(self, position: I64) -> Ideal:
         """Of positions of the window."""

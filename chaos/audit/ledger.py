@@ -7,6 +7,7 @@ dataset as it is now. What cannot be compared is unknown, never taken as right.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from chaos.audit.consumed import ids_differ, ids_missing
@@ -19,6 +20,7 @@ from chaos.audit.ledger_prose import Teller
 from chaos.audit.logbook import lineage, unusable
 from chaos.audit.order import disorder, strange_samples
 from chaos.audit.plan import Plan, plan_fingerprint
+from chaos.audit.plan_ahead import WORTH, PlanAhead
 from chaos.audit.told import other_groups
 from chaos.audit.verified import damages, manifest_of
 from chaos.audit.witnesses import events
@@ -170,7 +172,8 @@ def _judge_rows(evidence: Evidence, begun: RunBegun, links: Sequence[Link], case
     whole = batch % (begun.ranks * begun.microbatches) == 0  # the trainer takes no other
     split = (begun.ranks, begun.microbatches, microbatch) if whole else (0, 0, 0)
     expected = Expected(step * batch, batch, rows, lookup, data.content, data.known, tuple(absent), *split)
-    coverage = cover(segments, expected)
+    with PlanAhead(plan) if plan is not None and expected.end >= WORTH else nullcontext() as ahead:
+        coverage = cover(segments, expected, ahead=ahead)
     Teller(evidence, segments, expected, plan).tell(coverage, case)
     if coverage.unread and data.problem is None:
         case.unsure.append(f"the dataset lacks {count(coverage.unread, 'sample')} that the ledger names")

@@ -20,7 +20,8 @@ from chaos.audit.formats import canonical, sha256_text
 
 _MASK = (1 << 64) - 1
 _ROUNDS = 6
-_PIECE = 1 << 15  # what a piece needs stays in the processor's cache
+_TURNS = _ROUNDS // 2 + 1  # a half begins below its radix, and each of its rounds adds less than that
+_PIECE = 1 << 14  # what a piece needs stays in the processor's cache
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
@@ -77,36 +78,52 @@ def permute_tabled(size: int, keys: U64, which: I64 | None, x: I64) -> I64:
         key = np.broadcast_to(keys, len(x)) if which is None else keys[which]
         words = (np.full(len(x), word, np.uint64) for word in (size, a))
         return permute(next(words), key, x.astype(np.uint64), next(words)).astype(np.int64)
+    evens, odds, firsts, seconds = _tables(size, keys.tobytes())
     left = x // b
     right = x - left * b
-    index, shift = np.empty_like(x), np.empty_like(x)
-    tables = _round_shifts(keys, 0, b, a), _round_shifts(keys, 1, a, b)
-    begins = (which * b, which * a) if which is not None else None  # of a key's part of the tables
-    for i in range(_ROUNDS):
-        half, other, radix = (left, right, a) if i % 2 == 0 else (right, left, b)
-        where = other if begins is None else np.add(begins[i % 2], other, out=index)
-        np.take(tables[i % 2][i // 2], where, out=shift, mode="wrap")  # none is outside; to raise would need a copy
-        half += shift
-        np.subtract(half, radix, out=shift)
-        np.minimum(half.view(np.uint64), shift.view(np.uint64), out=half.view(np.uint64))  # half % radix
-    left *= b
-    left += right
-    walking = np.flatnonzero(left >= size)
+    if which is not None:  # of a key's part of the tables
+        left += which * (_TURNS * a)
+        right += which * (_TURNS * b)
+    shift = np.empty_like(x)
+    for even, odd in zip(evens, odds, strict=True):
+        left += np.take(even, right, out=shift, mode="wrap")  # none is outside; to raise would need a copy
+        right += np.take(odd, left, out=shift, mode="wrap")
+    np.take(seconds, right, out=shift, mode="wrap")
+    np.take(firsts, left, out=right, mode="wrap")
+    right += shift
+    walking = np.flatnonzero(right >= size)
     if walking.size:
         key = np.broadcast_to(keys, len(walking)) if which is None else keys[which[walking]]
         words = (np.full(len(walking), word, np.uint64) for word in (size, a))
-        left[walking] = permute(next(words), key, left[walking].astype(np.uint64), next(words)).astype(np.int64)
-    return left
+        right[walking] = permute(next(words), key, right[walking].astype(np.uint64), next(words)).astype(np.int64)
+    return right
+
+
+@lru_cache(4)
+def _tables(size: int, keys: bytes) -> tuple[I64, I64, I64, I64]:
+    """Of the bijections of these keys (their bytes): what even rounds add to the left half for each value of the
+    right one, what odd rounds add to the right half, int64[3, ...]; and what the halves stand for in the end.
+
+    A half is not reduced in between: each of its rounds adds less than its radix, so it stays below _TURNS times that.
+    """
+    a = _ceil_root(size)
+    b = -(-size // a)
+    words = np.frombuffer(keys, np.uint64)
+    evens, odds = (
+        np.tile(_round_shifts(words, first, values, radix), (1, 1, _TURNS)).reshape(_ROUNDS // 2, -1)
+        for first, values, radix in ((0, b, a), (1, a, b))
+    )
+    return evens, odds, np.tile(np.arange(a) * b, _TURNS * len(words)), np.tile(np.arange(b), _TURNS * len(words))
 
 
 def _round_shifts(keys: U64, first: int, values: int, radix: int) -> I64:
     """What rounds first, first + 2, … add to one half for every value of the other, modulo radix.
 
-    int64[rounds, keys · values], one key after another.
+    int64[rounds, keys, values].
     """
     rounds = np.arange(first, _ROUNDS, 2, dtype=np.uint64)
     mixed = splitmix64(splitmix64(keys + rounds[:, None])[:, :, None] ^ np.arange(values, dtype=np.uint64))
-    return (mixed % np.uint64(radix)).astype(np.int64).reshape(len(rounds), -1)
+    return (mixed % np.uint64(radix)).astype(np.int64)
 
 
 def unpermute(size: int, key: int, y: int) -> int:

@@ -16,7 +16,8 @@ from judging import Judge, says
 from plan_reference import sample_id
 from simulated_run import F0, Edit, Settings, Simulation, two_kills
 
-from chaos.audit import audit_run
+from chaos.audit import audit_run, ledger
+from chaos.audit.plan_ahead import PlanAhead
 from chaos.audit.read_run import read_evidence
 
 B = 8
@@ -52,6 +53,18 @@ def columns(thing: dict[str, Any], index: Any) -> None:
 
 def test_the_ledger_of_a_run_over_two_epochs_is_valid(run: Simulation, judged: Judge) -> None:
     judged(run.folder, 3, "valid")
+
+
+@pytest.mark.parametrize(("worth", "asked"), [(1, True), (1 << 30, False)])
+def test_of_a_long_run_the_samples_are_computed_ahead(
+    worth: int, asked: bool, run: Simulation, judged: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[PlanAhead] = []
+    enter = PlanAhead.__enter__
+    monkeypatch.setattr(PlanAhead, "__enter__", lambda self: started.append(self) or enter(self))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(ledger, "WORTH", worth)
+    judged(run.folder, 3, "valid")
+    assert bool(started) == asked
 
 
 def test_a_repeated_row(tmp_path: Path, judged: Judge) -> None:

@@ -2,7 +2,8 @@
 
 python tests/bench/bench_audit.py [--millions 10 30 100] [--batch 4096] [--save-every 100] [--rows 1000000]: one line
 of JSON for each length, then the ratios. Each audit runs in a process of its own, on files in the page cache.
-floor_s is what it takes to read every file of the run once, from the page cache into a buffer, in such a process.
+helper_peak_mib is of the process that computes sample ids ahead. floor_s is what it takes to read every file of the run
+once, from the page cache into a buffer, in such a process.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ for folder in sys.argv[1:]:
 print(total, time.perf_counter() - started)
 """
 _AUDIT = """
-import json, sys, time
+import json, resource, sys, time
 from pathlib import Path
 begun = time.perf_counter()
-from chaos.audit import read_run, verdict
+from chaos.audit import plan_ahead, read_run, verdict
 took = {}
 def timed(name, function):
     def call(*arguments):
@@ -49,12 +50,21 @@ verdict.CHECKS = tuple((n, name, timed(name, check)) for n, name, check in verdi
 for name in ("unseen", "recoveries", "faults_seen"):
     setattr(verdict, name, timed(name, getattr(verdict, name)))
 verdict.vacuous.check = timed("no vacuous pass", verdict.vacuous.check)
+def peak_mib(pid):
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) / 1024
+helper, leave = [0.0], plan_ahead.PlanAhead.__exit__
+def left(ahead, *error):
+    helper.append(peak_mib(ahead.pid))
+    leave(ahead, *error)
+plan_ahead.PlanAhead.__exit__ = left
 evidence = read_run.read_evidence(Path(sys.argv[1]))
 found = verdict.judge(evidence)
 seconds = time.perf_counter() - begun
-status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
 wrong = {i.id: i.finding.witness for i in found.invariants if i.finding.verdict not in ("valid", "not_judged")}
-print(json.dumps({"seconds": seconds, "cpu_s": time.process_time(), "peak_mib": int(status["VmHWM"].split()[0]) / 1024,
+print(json.dumps({"seconds": seconds, "cpu_s": sum(u.ru_utime + u.ru_stime for u in used),
+                  "peak_mib": peak_mib("self"), "helper_peak_mib": max(helper),
                   "verdict": found.verdict, "wrong": wrong, "took": took}))
 """
 
@@ -83,7 +93,8 @@ def measure(folder: Path, samples: int, options: argparse.Namespace) -> dict[str
     return {
         "bench": "audit", "samples": consumed, "batch": options.batch, "save_every": options.save_every,
         "dataset_rows": options.rows, "verdict": best["verdict"], "seconds": round(best["seconds"], 2),
-        "cpu_s": round(best["cpu_s"], 2), "peak_mib": round(best["peak_mib"]), "bytes": int(total),
+        "cpu_s": round(best["cpu_s"], 2), "peak_mib": round(best["peak_mib"]),
+        "helper_peak_mib": round(best["helper_peak_mib"]), "bytes": int(total),
         "history_bytes": history, "floor_s": round(float(floor_s), 2),
         "seconds_over_floor": round(best["seconds"] / float(floor_s), 1), "shares_s": shares,
         "written_s": round(written_s, 1), "wrong": best["wrong"],
