@@ -34,8 +34,8 @@ from testmap import ROOT, START_S, TestMap, file_of, measured
 AUDIT = (
     "ledger coverage newest moment vacuous fenced redo trajectory atomic retention logbook verified deaths order alike "
     "progress remembered failures told selfsame partial epochs record plan recovery_itself "
-    "consumed disturbances disturbance_events ideal windows segments steps recoveries shapes witnesses findings verdict unseen "
-    "unseen_restarts ledger_prose decode formats facts events evidence"
+    "consumed disturbances disturbance_events ideal windows segments steps recoveries shapes witnesses findings "
+    "verdict unseen unseen_restarts ledger_prose decode formats facts events evidence"
 )  # the most important first; not what asks the system: `read_…`, `api`, `plan_ahead`, `heap`
 STORAGE = ("storage.selection", "storage.retention", "storage.entries")
 MODULES = (*(f"chaos.audit.{name}" for name in AUDIT.split()), *STORAGE)
