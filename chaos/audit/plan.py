@@ -22,6 +22,7 @@ _MASK = (1 << 64) - 1
 _ROUNDS = 6
 _TURNS = _ROUNDS // 2 + 1  # a half begins below its radix, and each of its rounds adds less than that
 _PIECE = 1 << 14  # what a piece needs stays in the processor's cache
+_ORDERED = 1 << 15  # groups whose order is kept as a whole
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
@@ -74,7 +75,7 @@ def permute_tabled(size: int, keys: U64, which: I64 | None, x: I64) -> I64:
     """
     a = _ceil_root(size)
     b = -(-size // a)
-    if len(keys) * _ROUNDS * (a + b) > 4 * len(x):  # the tables would cost more than they save
+    if len(keys) * _ROUNDS * (a + b) > 8 * len(x):  # the tables would cost more than they save
         key = np.broadcast_to(keys, len(x)) if which is None else keys[which]
         words = (np.full(len(x), word, np.uint64) for word in (size, a))
         return permute(next(words), key, x.astype(np.uint64), next(words)).astype(np.int64)
@@ -216,7 +217,7 @@ class Plan:
     def _group_at(self, epoch: int, places: I64) -> I64:
         """Group at each place of the epoch's order of groups."""
         key = int(_keys(self.seed, epoch, 1, _words(0))[0])
-        if self.groups <= _PIECE:
+        if self.groups <= _ORDERED:
             return _order(self.groups, key).take(places, mode="wrap")
         distinct, which = _numbered(places)
         return permute_tabled(self.groups, _words(key), None, distinct)[which]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from plan_reference import sample_id
 from simulated_run import F0, Edit, Settings, Simulation, two_kills
 
 from chaos.audit import audit_run, ledger
+from chaos.audit.coverage import cover
 from chaos.audit.plan_ahead import PlanAhead
 from chaos.audit.read_run import read_evidence
+from chaos.audit.segments import I64
 
 B = 8
 
@@ -55,16 +58,32 @@ def test_the_ledger_of_a_run_over_two_epochs_is_valid(run: Simulation, judged: J
     judged(run.folder, 3, "valid")
 
 
-@pytest.mark.parametrize(("worth", "asked"), [(1, True), (1 << 30, False)])
+@pytest.mark.parametrize(("more", "asked"), [(0, True), (1, False)])
 def test_of_a_long_run_the_samples_are_computed_ahead(
-    worth: int, asked: bool, run: Simulation, judged: Judge, monkeypatch: pytest.MonkeyPatch
+    more: int, asked: bool, run: Simulation, judged: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[PlanAhead] = []
-    enter = PlanAhead.__enter__
-    monkeypatch.setattr(PlanAhead, "__enter__", lambda self: started.append(self) or enter(self))  # type: ignore[func-returns-value]
-    monkeypatch.setattr(ledger, "WORTH", worth)
+    answers: list[I64 | None] = []
+    answer = PlanAhead._answer
+
+    def kept(ahead: PlanAhead, start: int, limit: int) -> I64 | None:
+        answers.append(answer(ahead, start, limit))
+        return answers[-1]
+
+    monkeypatch.setattr(PlanAhead, "_answer", kept)
+    monkeypatch.setattr(ledger, "WORTH", run.set.steps * B + more)  # samples of the run
+    monkeypatch.setattr(ledger, "cover", partial(cover, window=16))
     judged(run.folder, 3, "valid")
-    assert bool(started) == asked
+    assert bool(answers) == asked
+    assert not any(ids is None for ids in answers)
+
+
+def test_what_was_computed_ahead_is_what_counts(
+    run: Simulation, judged: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlanAhead, "_answer", lambda _, start, limit: np.zeros(limit - start, np.int64))
+    monkeypatch.setattr(ledger, "WORTH", 1)
+    monkeypatch.setattr(ledger, "cover", partial(cover, window=16))
+    judged(run.folder, 3, "invalid", "the order differs from the plan")
 
 
 def test_a_repeated_row(tmp_path: Path, judged: Judge) -> None:

@@ -55,7 +55,8 @@ def peak_mib(pid):
     return int(status["VmHWM"].split()[0]) / 1024
 helper, leave = [0.0], plan_ahead.PlanAhead.__exit__
 def left(ahead, *error):
-    helper.append(peak_mib(ahead.pid))
+    if ahead.pid is not None:
+        helper.append(peak_mib(ahead.pid))
     leave(ahead, *error)
 plan_ahead.PlanAhead.__exit__ = left
 evidence = read_run.read_evidence(Path(sys.argv[1]))
