@@ -74,17 +74,28 @@ def test_it_follows_the_others(tmp_path: Path, verdict: Judgement, expected: Jud
     assert words in finding.witness
 
 
+def test_one_invariant_is_and_several_are(tmp_path: Path) -> None:
+    evidence = read_evidence(interrupted(tmp_path, IN_RECOVERY).folder)
+    valid, unknown, invalid = (Finding(verdict) for verdict in (Judgement.VALID, Judgement.UNKNOWN, Judgement.INVALID))
+    one = check(evidence, [(1, valid), (2, invalid), (3, unknown)]).witness
+    assert one.endswith(": invariant 2 is invalid")
+    several = check(evidence, [(1, invalid), (2, valid), (3, unknown), (4, invalid), (8, invalid)]).witness
+    assert several.endswith(": invariant 1, invariant 4 and invariant 8 are invalid")
+
+
 @pytest.mark.parametrize(
     ("point", "hit", "judgement"),
     [
         ("recover.detected", 1, "valid"),
         ("recover.fence.before", 2, "valid"),
         ("recover.fence.before", 1, "not_judged"),
+        ("recover.fence.before", None, "not_judged"),
+        (None, 2, "not_judged"),
         ("recover.formed", 1, "not_judged"),
     ],
 )
 def test_attempt_0_passes_points_of_recovery_when_it_starts(
-    run: Simulation, point: str, hit: int, judgement: str
+    run: Simulation, point: str | None, hit: int | None, judgement: str
 ) -> None:
     evidence = read_evidence(run.folder)
     receipts = (replace(evidence.history.receipts[0], point=point, hit=hit),)
