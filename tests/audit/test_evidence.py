@@ -45,7 +45,7 @@ def test_what_else_may_be_left_out() -> None:
 def test_of_a_dataset_that_was_not_read_no_row_is_known() -> None:
     nothing = Dataset("d")
     assert (nothing.rows, len(nothing.content), len(nothing.known), nothing.fingerprint) == (0, 0, 0, None)
-    assert (nothing.content.dtype, nothing.known.dtype) == ("uint64", "bool")
+    assert (nothing.content.dtype.name, nothing.known.dtype.name) == ("uint64", "bool")
 
 
 def test_the_moment_of_a_checkpoint_is_in_its_name_and_step() -> None:

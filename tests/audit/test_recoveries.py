@@ -15,7 +15,7 @@ from chaos.audit.recoveries import Recovery, recoveries
 
 MS = 1_000_000
 FOUR = published(1, 0, 4)
-LOG = [fence(0, 0), FOUR, fence(2, 1), chose(3, 1, FOUR)]
+LOG: list[Entry] = [fence(0, 0), FOUR, fence(2, 1), chose(3, 1, FOUR)]
 
 
 def detected(pid: int | None = 5, rank: int = 0) -> Detected:
@@ -51,7 +51,7 @@ def test_each_part_of_a_recovery_is_from_one_instant_to_the_next() -> None:
 
 
 def test_the_first_attempt_is_no_recovery_and_the_others_come_in_order() -> None:
-    log = [fence(0, 0), fence(1, 1), chose(2, 1, None), fence(3, 2), chose(4, 2, None)]
+    log: list[Entry] = [fence(0, 0), fence(1, 1), chose(2, 1, None), fence(3, 2), chose(4, 2, None)]
     assert recoveries(evidence(log[:1])) == ()
     assert [each.attempt for each in recoveries(evidence(log))] == [1, 2]
 
@@ -210,7 +210,7 @@ def test_a_supervisor_that_follows_detects_the_one_before_it() -> None:
 def inside(step: int, microbatch: int, began: RunBegun, *due: tuple[SaveDue, int | None], **more: Any) -> Recovery:
     """The recovery of attempt 2 from that moment, where these saves fell due."""
     source = published(1, 0, step, microbatch)
-    log = [fence(0, 0), source, fence(2, 1), fence(3, 2), chose(4, 2, source)]
+    log: list[Entry] = [fence(0, 0), source, fence(2, 1), fence(3, 2), chose(4, 2, source)]
     worker = history("worker-1", *((save, attempt, 0) for save, attempt in due), *more.get("lines", ()))
     *_, found = recoveries(evidence(log, (worker,), begun=began))
     return found

@@ -11,7 +11,7 @@ from small_evidence import begun, chose, evidence, fence, history, manifest, pub
 
 from chaos.audit import audit_run
 from chaos.audit.events import NonFinite, Published, SaveDue, SaveStaged
-from chaos.audit.evidence import Candidate, History, HistoryFile, Log, ManifestSeen, Retire, TwinSeen
+from chaos.audit.evidence import Candidate, Entry, History, HistoryFile, Log, ManifestSeen, Retire, TwinSeen
 from chaos.audit.facts import GateHeld, PlanSpec
 from chaos.audit.formats import part_digest
 from chaos.audit.unseen import unseen as of_evidence
@@ -217,8 +217,8 @@ def holds(words: str, *given: Any, **named: Any) -> bool:
 
 PLAN = PlanSpec(48, 8, 2, 7)
 TWO, FOUR, SIX = (published(seq, 0, number) for seq, number in ((1, 2), (2, 4), (3, 6)))
-ATTEMPT_0 = [fence(0, 0), TWO, FOUR, SIX]
-RESTARTED = [*ATTEMPT_0, fence(4, 1), chose(5, 1, FOUR)]
+ATTEMPT_0: list[Entry] = [fence(0, 0), TWO, FOUR, SIX]
+RESTARTED: list[Entry] = [*ATTEMPT_0, fence(4, 1), chose(5, 1, FOUR)]
 TWIN = TwinSeen("twin", Log(()), {}, History({}, ()), None)
 
 
