@@ -114,8 +114,8 @@ def test_samples_that_were_applied_three_times_beside_others() -> None:
     (sentence,) = told(repeat(5, 7, spots, 9), files=[restored(2, 3), restored(1, 2), restored(0, 1)])
     assert sentence == (
         f"samples at positions 5–7 (ids {ids(5, 6, 7)}) were applied 3 times (9 in all): at step 2 by attempt 2, at "
-        "step 1 by attempt 1 and at step 1 by attempt 2; attempt 1 restored cursor 8 beside optimizer step 2; attempt 2 "
-        "restored cursor 12 beside optimizer step 3"
+        "step 1 by attempt 1 and at step 1 by attempt 2; attempt 1 restored cursor 8 beside optimizer step 2; "
+        "attempt 2 restored cursor 12 beside optimizer step 3"
     )
 
 
