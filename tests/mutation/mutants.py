@@ -230,5 +230,5 @@ def _at_import(module: types.ModuleType, code: types.CodeType) -> None:
             old.__defaults__, old.__kwdefaults__ = new.__defaults__, new.__kwdefaults__
 
 
-def _fields(kind: type) -> tuple[Any, ...]:
+def _fields(kind: Any) -> tuple[Any, ...]:
     return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
