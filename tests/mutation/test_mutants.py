@@ -177,3 +177,13 @@ def test_first_the_tests_that_together_go_everywhere() -> None:
 def test_how_rare_the_lines_are_that_a_test_goes_through() -> None:
     lines = {"a": {"m": [1, 2]}, "b": {"m": [2, 9]}, "c": {}}
     assert TestMap("", lines=lines).rarity("m", range(1, 5)) == {"a": 1.5, "b": 0.5, "c": 0}
+
+
+def test_a_module_without_any_function_is_looked_at_by_the_tests_of_its_own_file() -> None:
+    found = {m.after: m for m in mutants("p.box", ast.parse("size = 2\ndef f():\n    return 1"))}
+    default, within = found["3"], found["return None"]
+    own, other = "tests/test_box.py::a", "tests/test_other.py::b"
+    known = TestMap("", seconds={own: 0.1, other: 0.1}, lines={own: {}, other: {}})
+    assert (known.covering(default), known.covering(within)) == ({own}, set())
+    executing = TestMap("", seconds={own: 0.1, other: 0.1}, lines={own: {}, other: {"p.box": [3]}})
+    assert executing.covering(default) == executing.covering(within) == {other}
