@@ -98,6 +98,13 @@ def test_events_of_other_attempts_do_not_count() -> None:
     assert of((SUPERVISOR, WORKER, other)) == WHOLE
 
 
+@pytest.mark.parametrize(("number", "first_step_s"), [(0, 0.057), (-1, None)])
+def test_an_update_with_the_least_number_is_one_and_with_a_number_below_it_is_none(
+    number: int, first_step_s: float | None
+) -> None:
+    assert of((SUPERVISOR, history("worker-1", (step(0, number), 1, 60 * MS)))).first_step_s == first_step_s
+
+
 # -- durations
 
 
