@@ -124,6 +124,13 @@ def test_a_start_from_nothing_restored_nothing() -> None:
     assert sentence.endswith("by attempt 1; attempt 1 restored cursor 8 beside optimizer step 2")
 
 
+@pytest.mark.parametrize(("names", "told_"), [(("s", None), True), ((None, "s"), False)])
+def test_what_an_attempt_restored_is_what_its_first_rank_did(names: tuple[str | None, ...], told_: bool) -> None:
+    lines = [(Restored(rank, name, None, 2, 8, {}, {}), 1, 0) for rank, name in enumerate(names)]
+    (sentence,) = told(repeat(5, 5, [spot(5), spot(5, 1)]), files=[history("worker-1", *lines)])
+    assert sentence.endswith("; attempt 1 restored cursor 8 beside optimizer step 2") == told_
+
+
 @pytest.mark.parametrize(
     ("last", "words"),
     [
@@ -252,6 +259,11 @@ def test_the_order_of_another_epoch(positions: range, epoch: int, first: int, wo
     assert rows.position[0] == first
     sentence = order(spot(first, segment=1), [segment([first], 0, [99]), rows], 12)
     assert sentence.endswith(f"(12 samples in all){words}")
+
+
+def test_there_is_no_epoch_before_the_first() -> None:
+    samples = PLAN.sample_ids(np.arange(-ROWS, 0)).tolist()
+    assert order(spot(0), [segment(range(ROWS), 0, samples)], ROWS).endswith("(12 samples in all)")
 
 
 def test_what_comes_before_the_first_wrong_sample_and_in_the_next_epoch_is_not_looked_at() -> None:
