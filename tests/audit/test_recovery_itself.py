@@ -69,7 +69,8 @@ def test_a_later_kill_is_none_of_it(run: Simulation, judged: Judge) -> None:
     ],
 )
 def test_it_follows_the_others(tmp_path: Path, verdict: Judgement, expected: Judgement, words: str) -> None:
-    finding = check(read_evidence(interrupted(tmp_path, IN_RECOVERY).folder), [(3, Finding(verdict)), (4, Finding(verdict))])
+    whole = read_evidence(interrupted(tmp_path, IN_RECOVERY).folder)
+    finding = check(whole, [(3, Finding(verdict)), (4, Finding(verdict))])
     assert finding.verdict == expected
     assert words in finding.witness
 
