@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from judging import Judge
 from simulated_run import F0, Settings, Simulation, fault
+from small_evidence import evidence, receipt
 
 from chaos.audit.findings import Finding, Judgement
 from chaos.audit.read_run import read_evidence
@@ -68,10 +69,19 @@ def test_a_later_kill_is_none_of_it(run: Simulation, judged: Judge) -> None:
     ],
 )
 def test_it_follows_the_others(tmp_path: Path, verdict: Judgement, expected: Judgement, words: str) -> None:
-    evidence = read_evidence(interrupted(tmp_path, IN_RECOVERY).folder)
-    finding = check(evidence, [(3, Finding(verdict)), (4, Finding(verdict))])
+    whole = read_evidence(interrupted(tmp_path, IN_RECOVERY).folder)
+    finding = check(whole, [(3, Finding(verdict)), (4, Finding(verdict))])
     assert finding.verdict == expected
     assert words in finding.witness
+
+
+def test_one_invariant_is_and_several_are() -> None:
+    struck = evidence(receipts=[receipt(attempt=1, point="recover.restored")])
+    valid, unknown, invalid = (Finding(verdict) for verdict in (Judgement.VALID, Judgement.UNKNOWN, Judgement.INVALID))
+    one = check(struck, [(1, valid), (2, invalid), (3, unknown)]).witness
+    assert one.endswith(": invariant 2 is invalid")
+    several = check(struck, [(1, invalid), (2, valid), (3, unknown), (4, invalid), (8, invalid)]).witness
+    assert several.endswith(": invariant 1, invariant 4 and invariant 8 are invalid")
 
 
 @pytest.mark.parametrize(
@@ -80,15 +90,17 @@ def test_it_follows_the_others(tmp_path: Path, verdict: Judgement, expected: Jud
         ("recover.detected", 1, "valid"),
         ("recover.fence.before", 2, "valid"),
         ("recover.fence.before", 1, "not_judged"),
+        ("recover.fence.before", None, "not_judged"),
+        (None, 2, "not_judged"),
         ("recover.formed", 1, "not_judged"),
     ],
 )
 def test_attempt_0_passes_points_of_recovery_when_it_starts(
-    run: Simulation, point: str, hit: int, judgement: str
+    run: Simulation, point: str | None, hit: int | None, judgement: str
 ) -> None:
-    evidence = read_evidence(run.folder)
-    receipts = (replace(evidence.history.receipts[0], point=point, hit=hit),)
-    struck = replace(evidence, history=replace(evidence.history, receipts=receipts))
+    whole = read_evidence(run.folder)
+    receipts = (replace(whole.history.receipts[0], point=point, hit=hit),)
+    struck = replace(whole, history=replace(whole.history, receipts=receipts))
     assert check(struck, [(1, Finding(Judgement.VALID))]).verdict == judgement
 
 

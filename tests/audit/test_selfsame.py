@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,14 @@ import pytest
 from audit_files import bodies, rechain
 from judging import Judge
 from simulated_run import Edit, Settings, Simulation, fault, one_kill, two_kills
+from small_evidence import begun, chose, evidence, fence, history, manifest, published
 
 from chaos.audit import audit_run
+from chaos.audit.events import ExitConfirmed, Exited, ProcessNamed, Released, Spawned
+from chaos.audit.evidence import Entry, Fingerprints, HistoryFile, ManifestSeen, Publish
+from chaos.audit.facts import DataNamed, DatasetNamed, PlanSpec
+from chaos.audit.plan import plan_fingerprint
+from chaos.audit.selfsame import contradictions, lost_facts
 
 
 def on(what: str, change: dict[str, Any], /, **where: Any) -> Edit:
@@ -191,3 +199,183 @@ def test_a_struck_process_of_which_its_launcher_says_that_it_lives_on(tmp_path: 
             thing["drop"] = True
 
     judged(released(tmp_path / "run", edit).folder, 10, "unknown", "f0 (sigkill of rank 1 at microbatch.backward")
+
+
+# -- from evidence in memory
+
+TWO, FOUR, SIX = (published(seq, attempt, number) for seq, attempt, number in ((1, 0, 2), (2, 0, 4), (5, 1, 6)))
+LOG: list[Entry] = [fence(0, 0), TWO, FOUR, fence(3, 1), chose(4, 1, FOUR), SIX]
+SPEC = PlanSpec(50, 8, 2, 7)
+RIGHT = Fingerprints("sha256:data", plan_fingerprint(SPEC), "sha256:training", "code")
+
+
+def seen(publish: Publish, prints: Fingerprints = RIGHT) -> ManifestSeen:
+    return manifest(publish, {}, fingerprints=prints)
+
+
+ALL = [seen(TWO), seen(FOUR), seen(SIX)]
+
+
+def told(entries: Sequence[Entry] = LOG, manifests: Sequence[ManifestSeen] = ALL, **more: Any) -> list[str]:
+    began = more.pop("begun", begun())
+    return list(contradictions(evidence(entries, manifests=manifests, begun=began, **more)))
+
+
+def test_places_that_agree() -> None:
+    assert told(plan=SPEC, experiment="sha256:experiment") == []
+    assert told(begun=None, plan=SPEC, experiment="sha256:another") == []
+    assert told(begun=begun(experiment_digest=None), experiment="sha256:another") == []
+    assert told(experiment=None) == []
+    assert told((), ()) == []
+
+
+@pytest.mark.parametrize("name", ["ranks", "microbatches", "global_batch", "steps", "save_every"])
+def test_counts_are_at_least_one(name: str) -> None:
+    assert told(begun=begun(**{name: 1})) == []
+    for number in (0, -1):
+        assert told(begun=begun(**{name: number})) == [f"the run has {name} {number}, which no run can have"]
+
+
+def test_another_experiment_file() -> None:
+    assert told(experiment="sha256:another") == ["experiment.yaml is not the one that the run began with"]
+
+
+@pytest.mark.parametrize(
+    ("seed", "planned", "same"),
+    [(7, 7, True), (7, 8, False), (-1, (1 << 64) - 1, True), (1 << 64, 0, True), (-(1 << 63), 1 << 63, True),
+     (1 << 63, 1 << 63, True), (-2, (1 << 64) - 1, False)],
+)  # fmt: skip
+def test_the_seed_of_the_plan_is_the_runs_in_64_bits(seed: int, planned: int, same: bool) -> None:
+    found = told(begun=begun(seed=seed), plan=PlanSpec(50, 8, 2, planned))
+    assert found == ([] if same else [f"the run has seed {seed}, its plan {planned}"])
+
+
+def test_attempts_that_were_begun_with_another_configuration() -> None:
+    """In order; of one that published nothing the configuration says nothing."""
+    other = "sha256:other"
+    log: list[Entry] = [fence(0, 0, 1, other), TWO, FOUR, fence(3, 1, 1, other), SIX, fence(6, 2, 1, other)]
+    assert told(log) == [
+        "attempt 0 (entry 0) was begun with another configuration than the run",
+        "attempt 1 (entry 3) was begun with another configuration than the run",
+    ]
+
+
+def test_a_checkpoint_of_something_else_than_the_first_one() -> None:
+    data, code = replace(RIGHT, dataset="x"), replace(RIGHT, plan="x", code="x")
+    assert told(manifests=[seen(TWO), seen(FOUR, data), seen(SIX, code)]) == [
+        f"{FOUR.name} is of another dataset than {TWO.name}", f"{SIX.name} is of another plan and code than {TWO.name}",
+    ]  # fmt: skip
+    assert told(manifests=[seen(FOUR, data), seen(SIX, data)]) == []
+    lost = ManifestSeen("m", seen(TWO, data).manifest, "sha256:another")
+    assert told(manifests=[lost, seen(FOUR), seen(SIX)]) == []
+
+
+def test_checkpoints_of_another_configuration_than_the_run() -> None:
+    other = replace(RIGHT, config="x")
+    found = told(manifests=[seen(TWO, other), seen(FOUR, other), seen(SIX, other)])
+    assert found == [f"{TWO.name} is of another configuration than the run"]
+    assert told(begun=None, manifests=[seen(TWO, other), seen(FOUR, other), seen(SIX, other)]) == []
+    assert told(manifests=[seen(TWO), seen(FOUR, other)]) == [f"{FOUR.name} is of another config than {TWO.name}"]
+
+
+def named(rows: int = 50, spec: PlanSpec = SPEC, fingerprint: str = "sha256:data") -> DataNamed:
+    return DataNamed(DatasetNamed("/d", fingerprint, rows), spec)
+
+
+ROWS = "a plan of 50 rows for a dataset of 3, which is another"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([named()], []),
+        ([named(), named(fingerprint="x")], ["another dataset"]),
+        ([named(spec=replace(SPEC, seed=8))], ["another plan"]),
+        ([named(3), named()], [ROWS]),
+        ([named(3, fingerprint="x"), named(fingerprint="x")], ["another dataset", ROWS, "another dataset"]),
+    ],
+)
+def test_what_a_supervisor_found_is_that_of_the_first_checkpoint_that_its_attempts_published(
+    data: list[DataNamed], words: list[str]
+) -> None:
+    file = history("supervisor-1", pid=1, data=tuple(data))
+    assert told(files=[file]) == [f"supervisor-1 names {each} than {TWO.name}" for each in words]
+
+
+def test_what_a_supervisor_found_without_a_checkpoint_of_its_own_is_no_contradiction() -> None:
+    wrong = (named(fingerprint="x"),)
+    assert told(files=[history("supervisor-9", pid=9, data=wrong)]) == []  # none of these fences is its
+    assert told(files=[history("supervisor-1", boot=None, data=wrong)]) == []
+    assert told(manifests=[], files=[history("supervisor-1", pid=1, data=wrong)]) == []
+    log: list[Entry] = [fence(0, 0, 2), TWO, FOUR, fence(3, 1, 1)]
+    assert told(log, files=[history("supervisor-1", pid=1, data=wrong)]) == []
+
+
+def test_each_supervisor_is_beside_its_own_checkpoints() -> None:
+    log: list[Entry] = [fence(0, 0, 2), TWO, FOUR, fence(3, 1, 1), chose(4, 1, FOUR), SIX]
+    wrong = (named(fingerprint="x"),)
+    files = [history("supervisor-9", pid=9, data=wrong), history("supervisor-1", pid=1, data=wrong),
+             history("supervisor-2", pid=2, data=wrong)]  # fmt: skip
+    assert told(log, files=files) == [
+        f"supervisor-1 names another dataset than {SIX.name}", f"supervisor-2 names another dataset than {TWO.name}",
+    ]  # fmt: skip
+    again: list[Entry] = [*LOG, fence(6, 2, 1), chose(7, 2, SIX), published(8, 2, 8)]
+    assert told(again, [*ALL, seen(published(8, 2, 8))], files=files[1:2]) == [
+        f"supervisor-1 names another dataset than {TWO.name}"
+    ]
+
+
+# -- what is missing
+
+
+def lacks(*files: HistoryFile, **more: Any) -> list[str]:
+    return list(lost_facts(evidence(files=files, begun=more.pop("begun", begun()), **more)))
+
+
+def test_what_the_run_event_and_the_experiment_file_say_of_each_other() -> None:
+    assert lacks(experiment="sha256:experiment") == []
+    assert lacks(experiment="sha256:another") == []
+    assert lacks(experiment=None) == ["experiment.yaml is missing or cannot be read"]
+    for experiment in (None, "sha256:experiment"):
+        assert lacks(begun=begun(experiment_digest=None), experiment=experiment) == [
+            "the `run` event does not say of which experiment file the run is"
+        ]
+    assert lacks(begun=None, experiment=None) == []
+
+
+def process(role: str, pid: int) -> Any:
+    return ProcessNamed(role, None, pid, pid * 10, "h", "f"), 0, 0
+
+
+def test_every_process_but_a_supervisor_has_a_launcher() -> None:
+    supervisor = history("supervisor-1", process("supervisor", 1), process("rank", 5), process("committer", 6))
+    launcher = history("launcher-1", (Spawned(6, 60), None, 0))
+    found = lacks(supervisor, launcher, begun=None)
+    assert found == ["the history of the launcher of process 5 (rank) is missing"]
+
+
+@pytest.mark.parametrize(
+    ("said", "open_"),
+    [
+        ([], 5),
+        ([Exited(5, 50, 9, None)], 6),
+        ([ExitConfirmed(5, 50, 9, None)], 6),
+        ([Released(5, 50)], 6),
+        ([Exited(6, 60, 9, None)], 5),
+        ([Exited(5, 50, 9, None), Exited(6, 60, None, 0)], None),
+        ([Exited(5, 50, 9, None), ExitConfirmed(6, 60, None, 0)], None),
+        ([ExitConfirmed(5, 50, 9, None), Released(6, 60)], None),
+    ],
+)
+def test_a_closed_launcher_says_how_each_process_ended(said: list[Any], open_: int | None) -> None:
+    """It, or somebody else."""
+    spawned = [(Spawned(6, 60), None, 0), (Spawned(5, 50), None, 0)]
+    ends = history("supervisor-1", *((what, None, 0) for what in said))
+    words = [] if open_ is None else [f"history/launcher-1 is closed, and does not say how process {open_} ended"]
+    assert lacks(history("launcher-1", *spawned, closed=True), ends, begun=None) == words
+    assert lacks(history("launcher-1", *spawned), ends, begun=None) == []
+
+
+def test_a_clock_that_does_not_advance() -> None:
+    good, bad = history("worker-1", closed=True), history("worker-2", advances=False)
+    assert lacks(good, bad, begun=None) == ["history/worker-2 has a clock that does not advance"]

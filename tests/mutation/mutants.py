@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import dataclasses
 import hashlib
 import re
 import sys
@@ -27,7 +28,7 @@ _BINARY: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 _SKIPPED = {"annotation", "returns", "decorator_list", "keywords_of_class", "format_spec", "type_comment"}
 _TEXT = (ast.JoinedStr, ast.List, ast.Tuple)
-_PLAIN = (int, float, str, tuple, frozenset, set, dict, re.Pattern)
+_PLAIN = (int, float, str, tuple, frozenset, set, dict, re.Pattern, types.MethodType)
 
 
 @dataclass(frozen=True)
@@ -222,5 +223,12 @@ def _at_import(module: types.ModuleType, code: types.CodeType) -> None:
                     value.__defaults__ = vars(new)[method].__defaults__
                 elif isinstance(value, (int, float, str, tuple)) and not method.startswith("__"):
                     setattr(old, method, vars(new)[method])
+            for field, other in zip(_fields(old), _fields(new), strict=True):
+                if isinstance(field.default_factory, types.FunctionType):
+                    field.default_factory.__code__ = other.default_factory.__code__
         elif isinstance(old, types.FunctionType) and old.__module__ == module.__name__:
             old.__defaults__, old.__kwdefaults__ = new.__defaults__, new.__kwdefaults__
+
+
+def _fields(kind: Any) -> tuple[Any, ...]:
+    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()

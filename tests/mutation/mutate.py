@@ -91,7 +91,7 @@ class Mutation:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _is_open(self, before: Result | None) -> bool:
-        return before is None or (self.wanted.again and before["outcome"] == "survived")
+        return before is None or (self.wanted.again and before["outcome"] in ("survived", "uncovered"))
 
     def _write(self, result: Result) -> None:
         with self.results.open("a") as file:

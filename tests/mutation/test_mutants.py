@@ -122,6 +122,31 @@ def test_what_was_evaluated_at_import(
     assert small_module.LIMIT == other.LIMIT == (4 if before == "3" else 3)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "made"), [("2", "3", ([0] * 3, '{"a":1,"b":0}')), ("True", "False", ([0, 0], '{"b":0,"a":1}'))]
+)
+def test_what_makes_a_default_and_what_a_constant_is_bound_to(
+    before: str, after: str, made: tuple[list[int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+import json
+from dataclasses import dataclass, field
+encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+@dataclass
+class Box:
+    items: list = field(default_factory=lambda: [0] * 2)
+"""
+    module = types.ModuleType("another_small_module")
+    module.__file__ = "another_small_module.py"
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(source, module.__file__, "exec"), vars(module))
+    tree = ast.parse(source)
+    mutant = next(m for m in mutants(module.__name__, tree) if (m.before, m.after) == (before, after))
+    install(mutant, tree)
+    assert (module.Box().items, module.encode({"b": 0, "a": 1})) == made
+
+
 # -- which tests come first
 
 
@@ -152,3 +177,13 @@ def test_first_the_tests_that_together_go_everywhere() -> None:
 def test_how_rare_the_lines_are_that_a_test_goes_through() -> None:
     lines = {"a": {"m": [1, 2]}, "b": {"m": [2, 9]}, "c": {}}
     assert TestMap("", lines=lines).rarity("m", range(1, 5)) == {"a": 1.5, "b": 0.5, "c": 0}
+
+
+def test_what_is_evaluated_at_import_is_looked_at_by_the_tests_of_the_modules_own_file_too() -> None:
+    found = {m.after: m for m in mutants("p.box", ast.parse("size = 2\ndef f():\n    return 1"))}
+    default, within = found["3"], found["return None"]
+    own, other = "tests/test_box.py::a", "tests/test_other.py::b"
+    known = TestMap("", seconds={own: 0.1, other: 0.1}, lines={own: {}, other: {}})
+    assert (known.covering(default), known.covering(within)) == ({own}, set())
+    executing = TestMap("", seconds={own: 0.1, other: 0.1}, lines={own: {}, other: {"p.box": [3]}})
+    assert (executing.covering(default), executing.covering(within)) == ({own, other}, {other})

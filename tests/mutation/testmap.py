@@ -38,10 +38,15 @@ class TestMap:
     lines: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
     def covering(self, mutant: Mutant) -> set[str]:
-        """What is evaluated at import is looked at by every test that executes anything of the module."""
+        """What is evaluated at import is looked at by every test that executes anything of the module, and by those of
+        the module's own file: to make an object with a default value executes no line.
+        """
         first, last = mutant.lines
         found = {test for test, modules in self.lines.items() for line in modules.get(mutant.module, ())
                  if first <= line <= last or not mutant.function}  # fmt: skip
+        if not mutant.function:
+            own = f"/test_{mutant.module.rpartition('.')[2]}.py"
+            found |= {test for test in self.seconds if own in test}
         return {test for test in found if test not in self.failed and self.seconds[test] < SLOW_S}
 
     def rarity(self, module: str, within: Container[int]) -> dict[str, float]:
