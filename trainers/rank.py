@@ -90,6 +90,7 @@ class Rank:
         """Takes a place: joins the group, then loads and verifies the candidate. Raises Interrupted."""
         self._leave()
         self._stop.clear()
+        self.phase = "preparing"  # who is late with joining does not wait in the last attempt's reduction
         self._assignment, self._notice.heeded = assignment, True
         self._history.witness(assignment.clock)
         self._points.enter(assignment.attempt, "rank", assignment.rank, self._history)

@@ -88,7 +88,19 @@ def join_group(attempt: int, rank: int, ranks: int, host: str, port: int, timeou
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=limit)
     except RuntimeError as error:
+        _forget_names()
         raise Interrupted(f"rank {rank} could not join the group of attempt {attempt}: {error}") from error
+
+
+def _forget_names() -> None:
+    """Has the next group begin with torch's first name for one, as it does in a process that is new.
+
+    torch numbers a process's groups, meets peers under the group's number, and begins anew only when a group is
+    destroyed, so who failed to join one would wait for the next one's peers where they never come.
+    """
+    leave_group()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    leave_group()
 
 
 def leave_group() -> None:

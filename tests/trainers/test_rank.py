@@ -18,6 +18,7 @@ from storage.errors import Fenced
 from storage.history import History
 from storage.manifest import shard_path
 from storage.process import current_process
+from trainers import reducer
 from trainers.errors import FingerprintMismatch, Interrupted, NonFinite, StateError
 from trainers.points import NoPoints
 from trainers.rank import Rank
@@ -163,6 +164,18 @@ def test_an_interrupted_rank_stops_at_its_next_point(place: Place) -> None:
     assert life.prepare(publish).ok
     assert life.train() == Outcome(True, 6)
     assert trace(life)[6] == trace(trained(Place(place.folder / "other", place.dataset)))[6]
+
+
+def test_who_joins_is_not_where_the_last_attempt_ended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one that hangs there after a death in the reduction would be taken for one that waits for the others."""
+    life = place.life()
+    life.prepare()
+    life.train()
+    phases: list[str] = []
+    monkeypatch.setattr(reducer, "join_group", lambda *_: phases.append(life.rank.phase))
+    life.attempt = -1
+    life.prepare(place.published()[-1])
+    assert phases == ["preparing"]
 
 
 def test_who_waits_for_data_is_interrupted_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,6 +191,21 @@ def test_a_peer_that_does_not_come_interrupts_at_the_deadline() -> None:
     del store
 
 
+def test_who_could_not_join_one_group_joins_the_next(peer: Peer) -> None:
+    """As a survivor whose peer was killed while they joined: torch has counted the group that never came to be."""
+    store, host, port = open_store(DEADLINE_S)
+    for attempt in (5, 6):
+        with pytest.raises(Interrupted, match=f"could not join the group of attempt {attempt}"):
+            join_group(attempt, 0, 2, host, port, 0.5)
+    assert not dist.is_initialized()
+    stores = [store, peer.join(7)]
+    reducer = filled(network(), 1.0)
+    peer.say("reduce 4")
+    assert reducer.reduce(1.0) == (5.0, False)
+    assert peer.hear() == "reduce 5.0"
+    del stores
+
+
 def test_a_store_that_is_gone_interrupts() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
