@@ -9,26 +9,14 @@ from typing import Any
 
 import pytest
 from audit_files import bodies, rechain
-from evidence_by_hand import RUN, Entries, begun, evidence, ref, said
+from evidence_by_hand import RUN, Entries, begun, checkpoint, evidence, manifest, said, segment, shard, stored
 from judging import Judge, says
 from simulated_run import F0, Settings, Simulation, fault, one_kill, two_kills
 
 from chaos.audit import atomic, audit_run, read_store
 from chaos.audit.events import Published
-from chaos.audit.evidence import (
-    Evidence,
-    FileNamed,
-    FileSeen,
-    Fingerprints,
-    Log,
-    Manifest,
-    ManifestSeen,
-    Problem,
-    RankNamed,
-    Retire,
-)
-from chaos.audit.facts import Head
-from chaos.audit.formats import RANK_PARTS, SHARED_PARTS, FormatError, unseal
+from chaos.audit.evidence import Evidence, Log, ManifestSeen, Problem, Retire
+from chaos.audit.formats import FormatError, unseal
 
 DAMAGE = fault(5, 0, "store", None, None, kind="damage", hit=None)  # type: ignore[arg-type]
 
@@ -321,8 +309,8 @@ def test_strays_are_told_beside_a_manifest_and_an_entry_that_are_damaged(run: Si
 
 # -- the check by itself, on evidence without files
 
-NAME = ref(2, 0).name
-SHARD, LEDGER = f"shards/{NAME}-r0000.safetensors", f"ledger/{NAME}-r0000.arrow"
+CHECKPOINT = checkpoint(2, 0)
+NAME, SHARD, LEDGER = CHECKPOINT.name, shard(CHECKPOINT), segment(CHECKPOINT)
 
 
 def published(
@@ -330,20 +318,10 @@ def published(
 ) -> Evidence:
     """A checkpoint of one rank, what of its files is lost or cannot be read, and entries after it."""
     log = Entries().fence().choose(None).publish(*[2] * times)
-    named = tuple(FileNamed(path, kind, 0, 1, "d") for path, kind in ((SHARD, "shard"), (LEDGER, "ledger")))
-    rank = RankNamed(0, dict.fromkeys(RANK_PARTS, "d"), {}, Head("worker.jsonl", 0, "c"))
-    manifest = Manifest(RUN, NAME, 0, 2, 1, 16, None, Fingerprints("d", "p", "c", "v"), named, {},
-                        dict.fromkeys(SHARED_PARTS, "d"), (rank,))  # fmt: skip
     log.made += after
-    files = {
-        file.path: FileSeen(file.path, 1, "d", problem="cannot be read" if file.path in unreadable else None,
-                            unreadable=file.path in unreadable)
-        for file in named if file.path not in lost
-    }  # fmt: skip
-    path = f"manifests/{NAME}.json"
-    present = frozenset({path, *files, *(f"log/{entry.seq:08d}.json" for entry in log.made)})
-    seen = ManifestSeen(path, manifest, ref(2, 0).digest)
-    return evidence(log, manifests={NAME: seen}, files=files, present=present)
+    store = stored(manifest(CHECKPOINT), lost=lost, unreadable=unreadable)
+    entries = {f"log/{entry.seq:08d}.json" for entry in log.made}
+    return evidence(log, present=frozenset({f"manifests/{NAME}.json", *store["files"], *entries}), **store)
 
 
 def test_what_is_published_once_and_whole_is_valid() -> None:
