@@ -185,6 +185,15 @@ def test_what_counts_of_an_attempt_is_its_first_choice_and_what_came_before_the_
     assert [entry.seq for entry in lineage(log)] == [8, 2]
 
 
+def test_of_what_was_published_twice_an_attempt_starts_from_the_newest_before_it() -> None:
+    log = [
+        Fence(0, 0, "c", _OWNER), published(1, 0, A), Fence(2, 1, "c", _OWNER), Choose(3, 1, A, ()), published(4, 1, A),
+        Fence(5, 2, "c", _OWNER), Choose(6, 2, A, ()), published(7, 2, A),
+    ]  # fmt: skip
+    assert [started_from(log, attempt) for attempt in (1, 2)] == [log[1], log[4]]
+    assert [entry.seq for entry in lineage(log)] == [7, 4, 1]
+
+
 def test_a_first_attempt_need_not_choose_to_leave_candidates() -> None:
     log = [Fence(0, 0, "c", _OWNER), published(1, 0, A), published(2, 0, B), Fence(3, 1, "c", _OWNER)]
     assert [entry.seq for entry in candidates(log, 1)] == [2, 1]
