@@ -20,6 +20,7 @@ from chaos.audit.events import (
     Event,
     ExitConfirmed,
     Exited,
+    Fenced,
     Finished,
     GaveUp,
     Killing,
@@ -832,3 +833,13 @@ def test_of_several_histories_without_an_end_the_first_is_told_and_the_others_co
         altered = with_files(with_events(whole, Killing, *killed), *files[-count:])
         (gap,) = (gap for gap in vacuous.evidence_gaps(altered) if "cut off" in gap)
         assert gap.endswith(f"was cut off{more}")
+
+
+def test_entries_and_processes_that_left_no_record_are_told(whole: Evidence) -> None:
+    fenced = [event for event in whole.history.by_kind[Fenced] if event.attempt != 1]
+    entry = next(event.what.seq for event in whole.history.by_kind[Fenced] if event.attempt == 1)
+    words = f"no supervisor recorded the fence of attempt 1, entry {entry}"
+    assert found(with_events(whole, Fenced, *fenced)) == ("unknown", words)
+    name = next(iter(whole.history.by_kind[Spawned])).file
+    slow = replace(whole.history.files[name], advances=False)
+    assert found(with_files(whole, slow)) == ("unknown", f"history/{name} has a clock that does not advance")
