@@ -612,3 +612,9 @@ def test_inside_a_step_the_bound_is_a_microbatch() -> None:
         verdict, witness = found(log.fence().choose(moment), *events, run=INSIDE)
         assert verdict == ("valid" if explained else "invalid")
         assert ("the save of step 1, microbatch 1 had to be there" in witness) != explained
+
+
+def test_at_the_end_of_the_run_and_behind_it_nothing_falls_due_any_more() -> None:
+    run = begun(steps=5)
+    assert due(run, (3, 0), (5, 0)) == due(run, (3, 0), (9, 0)) == [(4, 0), (5, 0)]
+    assert due(run, (5, 0), (5, 0)) == due(run, (5, 0), (9, 0)) == due(run, (7, 0), (9, 0)) == []
