@@ -256,7 +256,8 @@ def test_of_several_problems_of_the_log_the_first_is_told() -> None:
 
 
 def test_of_several_lost_entries_the_first_is_told_where_nothing_else_is_wrong() -> None:
-    assert unusable(recorded(Log(()), *(published_as(seq) for seq in (2, 0, 1)))) == (
-        "the commit log is not whole (store/log/00000000.json is missing: committer.jsonl recorded that this publish "
+    said = (published_as(seq, f"c{seq}.jsonl") for seq in (2, 0, 1))
+    assert unusable(recorded(Log(()), *said)) == (
+        "the commit log is not whole (store/log/00000000.json is missing: c0.jsonl recorded that this publish "
         "was appended), see invariant 1"
     )
