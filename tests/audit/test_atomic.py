@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from audit_files import bodies, rechain
+from evidence_by_hand import RUN, Entries, begun, checkpoint, evidence, manifest, said, segment, shard, stored
 from judging import Judge, says
 from simulated_run import F0, Settings, Simulation, fault, one_kill, two_kills
 
-from chaos.audit import audit_run, read_store
+from chaos.audit import atomic, audit_run, read_store
+from chaos.audit.events import Published
+from chaos.audit.evidence import Evidence, Log, ManifestSeen, Problem, Retire
 from chaos.audit.formats import FormatError, unseal
 
 DAMAGE = fault(5, 0, "store", None, None, kind="damage", hit=None)  # type: ignore[arg-type]
@@ -302,3 +305,109 @@ def test_strays_are_told_beside_a_manifest_and_an_entry_that_are_damaged(run: Si
     strays = audit_run(run.folder).strays
     assert "tmp/left" in strays
     assert not {"log/00000003.json", "manifests/s00000012-a0002.json"} & set(strays)
+
+
+# -- the check by itself, on evidence without files
+
+CHECKPOINT = checkpoint(2, 0)
+NAME, SHARD, LEDGER = CHECKPOINT.name, shard(CHECKPOINT), segment(CHECKPOINT)
+
+
+def published(
+    *after: Retire, lost: tuple[str, ...] = (), unreadable: tuple[str, ...] = (), times: int = 1
+) -> Evidence:
+    """A checkpoint of one rank, what of its files is lost or cannot be read, and entries after it."""
+    log = Entries().fence().choose(None).publish(*[2] * times)
+    log.made += after
+    store = stored(manifest(CHECKPOINT), lost=lost, unreadable=unreadable)
+    entries = {f"log/{entry.seq:08d}.json" for entry in log.made}
+    return evidence(log, present=frozenset({f"manifests/{NAME}.json", *store["files"], *entries}), **store)
+
+
+def test_what_is_published_once_and_whole_is_valid() -> None:
+    finding = atomic.check(published())
+    assert (finding.verdict, finding.witness) == ("valid", "")
+
+
+def test_no_log_at_all_is_not_judged() -> None:
+    assert atomic.check(evidence(Entries())).verdict == "not_judged"
+
+
+def test_a_log_of_which_nothing_can_be_read_is_judged() -> None:
+    problem = Problem("store/log/00000000.json", "is no sealed file")
+    finding = atomic.check(evidence(Entries(), log=Log((), (problem,), None)))
+    assert (finding.verdict, finding.witness) == ("invalid", "store/log/00000000.json is no sealed file")
+
+
+def test_an_entry_that_the_system_would_not_let_be_read_proves_nothing() -> None:
+    problem = Problem("store/log/00000000.json", "cannot be read: Permission denied", unreadable=True)
+    assert atomic.check(evidence(Entries(), log=Log((), (problem,), None))).verdict == "unknown"
+
+
+def test_an_entry_alone_is_something_to_judge() -> None:
+    assert atomic.check(evidence(Entries().fence())).verdict == "valid"
+
+
+def test_log_and_history_are_of_one_run() -> None:
+    log = Entries().fence()
+    other = Log(tuple(log.made), (), "run-9")
+    finding = atomic.check(evidence(log, log=other))
+    assert finding.witness == "the commit log is of run run-9, the history of run-1"
+    assert finding.verdict == "invalid"
+    assert atomic.check(evidence(log, log=other, run=begun(run="run-9"))).verdict == "valid"
+    assert atomic.check(evidence(log, log=other, run=None)).verdict == "valid"  # nothing says of which run it is
+    assert atomic.check(evidence(log, log=Log(tuple(log.made), (), None))).verdict == "valid"
+
+
+def test_what_was_recorded_as_appended_is_in_the_log() -> None:
+    finding = atomic.check(evidence(Entries().fence(), said(Published("s", 1, "d", 1), file="committer.jsonl")))
+    assert finding.verdict == "invalid"
+    assert finding.witness == (
+        "store/log/00000001.json is missing: committer.jsonl recorded that this publish was appended"
+    )
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_name_is_published_once(times: int) -> None:
+    witness = atomic.check(published(times=times)).witness
+    assert witness == ("" if times == 1 else f"{NAME} was published {times} times")
+
+
+@pytest.mark.parametrize(
+    ("path", "retired", "allowed"),
+    [(SHARD, NAME, True), (SHARD, "another", False), (LEDGER, NAME, False), (LEDGER, "another", False)],
+)
+def test_only_the_shards_of_what_was_retired_may_be_gone(path: str, retired: str, allowed: bool) -> None:
+    finding = atomic.check(published(Retire(3, 0, (retired,)), lost=(path,)))
+    assert finding.verdict == ("valid" if allowed else "invalid")
+    missing = f"published {NAME} (entry 2) is not whole: store/{path} is missing"
+    assert finding.witness == ("" if allowed else missing)
+
+
+def test_a_shard_that_is_there_must_be_whole_even_where_it_was_retired() -> None:
+    finding = atomic.check(published(Retire(3, 0, (NAME,)), unreadable=(SHARD,)))
+    assert finding.verdict == "unknown"
+    assert finding.witness == f"published {NAME} (entry 2) is not whole: store/{SHARD} cannot be read"
+
+
+def test_strays_are_what_nothing_published_names() -> None:
+    whole = published()
+    assert atomic.strays(whole) == ()
+    lost = evidence(Entries().fence(), manifests={}, present=whole.store.present)
+    left = {f"manifests/{NAME}.json", SHARD, LEDGER, "log/00000001.json", "log/00000002.json"}
+    assert atomic.strays(lost) == tuple(sorted(left))
+
+
+def test_files_of_a_manifest_that_is_lost_are_named_by_nothing() -> None:
+    store = published().store
+    log = Entries().fence().choose(None).publish(2)
+    assert atomic.strays(evidence(log, present=store.present)) == (LEDGER, SHARD)
+    seen = ManifestSeen(f"manifests/{NAME}.json", problem="is no sealed file")
+    assert atomic.strays(evidence(log, manifests={NAME: seen}, present=store.present)) == (LEDGER, SHARD)
+
+
+def test_an_entry_that_cannot_be_read_is_no_stray() -> None:
+    problem = Problem("store/log/00000001.json", "is no sealed file")
+    log = Log(tuple(Entries().fence().made), (problem,), RUN)
+    present = frozenset({"log/00000000.json", "log/00000001.json", "log/00000002.json"})
+    assert atomic.strays(evidence(Entries(), log=log, present=present)) == ("log/00000002.json",)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evidence_by_hand import Entries, evidence
 from judging import Judge
 from simulated_run import F0, Settings, Simulation, two_kills
 
-from chaos.audit import audit_run
+from chaos.audit import audit_run, fenced
 
 
 def killed(tmp_path: Path) -> Simulation:
@@ -116,3 +117,8 @@ def test_one_attempt_is_not_judged(tmp_path: Path, judged: Judge) -> None:
     sim.train(12)
     sim.finish()
     judged(sim.folder, 6, "not_judged", "there was one attempt")
+
+
+def test_the_first_attempt_alone_need_not_say_what_it_starts_from() -> None:
+    finding = fenced.check(evidence(Entries().fence().publish(2).fence().publish(4).fence().choose(None).publish(6)))
+    assert (finding.verdict, finding.witness) == ("invalid", "entry 3 is a publish by attempt 1 before it chose")

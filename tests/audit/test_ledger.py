@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from simulated_run import F0, Edit, Settings, Simulation, two_kills
 
 from chaos.audit import audit_run, ledger
 from chaos.audit.coverage import cover
+from chaos.audit.events import Event, Formed, StepDone
+from chaos.audit.evidence import Evidence, Segment
 from chaos.audit.plan_ahead import PlanAhead
 from chaos.audit.read_run import read_evidence
 from chaos.audit.segments import I64
@@ -587,3 +591,186 @@ def test_no_single_wrong_row_is_valid(
 def test_rows_under_another_microbatch_than_that_of_their_position(tmp_path: Path, judged: Judge) -> None:
     edit = on_rows(0, 2, 0, lambda thing: thing.update(microbatch=thing["microbatch"][::-1].copy()))
     judged(two_kills(tmp_path / "run", edit).folder, 3, "invalid", "microbatch")
+
+
+# -- the check by itself, on one run that is read once and altered a piece at a time
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """A valid run of two ranks, twelve steps and three attempts."""
+    return read_evidence(two_kills(tmp_path_factory.mktemp("ledger") / "run", keep=99).folder)
+
+
+def found(evidence: Evidence) -> tuple[str, str]:
+    finding = ledger.check(evidence)
+    return finding.verdict.value, finding.witness
+
+
+def with_events(evidence: Evidence, kind: type, change: Callable[[Event[Any]], Event[Any] | None]) -> Evidence:
+    """Each event of the kind changed, or left out."""
+    changed = [new for event in evidence.history.by_kind[kind] if (new := change(event)) is not None]
+    by_kind = {**evidence.history.by_kind, kind: changed}
+    return replace(evidence, history=replace(evidence.history, by_kind=by_kind))
+
+
+def with_segment(evidence: Evidence, name: str, change: Callable[[Segment], Segment]) -> Evidence:
+    """name: of the checkpoint and rank. Its digest is as it was."""
+    path = f"ledger/{name}.arrow"
+    seen = evidence.store.files[path]
+    assert seen.segment is not None
+    altered = replace(seen, segment=change(seen.segment.part(0, seen.segment.rows)))
+    return replace(evidence, store=replace(evidence.store, files={**evidence.store.files, path: altered}))
+
+
+def begun_with(evidence: Evidence, **changes: Any) -> Evidence:
+    assert evidence.begun is not None
+    return replace(evidence, begun=replace(evidence.begun, **changes))
+
+
+def without_files(evidence: Evidence, *paths: str) -> Evidence:
+    files = {path: seen for path, seen in evidence.store.files.items() if path not in paths}
+    return replace(evidence, store=replace(evidence.store, files=files))
+
+
+def rows_but(without: int) -> Callable[[Segment], Segment]:
+    """All rows but that of a position."""
+
+    def change(segment: Segment) -> Segment:
+        own = segment.position != without
+        columns = {name: getattr(segment, name)[own] for name in
+                   ("position", "sample_id", "content", "step", "microbatch")}  # fmt: skip
+        return replace(segment, **columns)
+
+    return change
+
+
+def test_the_run_that_is_altered_here_is_valid(whole: Evidence) -> None:
+    assert found(whole) == ("valid", "")
+
+
+@pytest.mark.parametrize("batch", [0, -8])
+def test_a_step_has_a_sample_at_least(whole: Evidence, batch: int) -> None:
+    words = f"the history says that a step has {batch} samples"
+    assert found(begun_with(whole, global_batch=batch)) == ("unknown", words)
+
+
+def test_ranks_that_trained_out_of_turn(whole: Evidence) -> None:
+    lost = with_events(whole, StepDone, lambda e: None if (e.what.step, e.what.rank) == (10, 1) else e)
+    verdict, witness = found(lost)
+    assert verdict == "invalid"
+    assert "rank 1 of attempt 2 trained step 11 after step 9, where 10 was next" in witness
+
+
+def test_a_group_of_another_number_of_ranks(whole: Evidence) -> None:
+    altered = with_events(whole, Formed, lambda e: replace(e, what=Formed(3)) if e.attempt == 1 else e)
+    assert found(altered) == ("invalid", "attempt 1 formed a group of 3 ranks, the run has 2")
+
+
+def test_a_segment_covers_what_lies_between_two_checkpoints(whole: Evidence) -> None:
+    for meta, words in (
+        ({"first_step": 1}, "covers updates 1 to 3, it must be 2 to 3"),
+        ({"last_step": 4}, "covers updates 2 to 4, it must be 2 to 3"),
+        ({"microbatch": 1}, "covers updates 2 to 3 (of it 1 microbatch), it must be 2 to 3"),
+        ({"first_microbatch": 1}, "covers updates 2 (from microbatch 1 on) to 3, it must be 2 to 3"),
+    ):
+
+        def change(segment: Segment, meta: dict[str, int] = meta) -> Segment:
+            return replace(segment, meta=replace(segment.meta, **meta))  # type: ignore[arg-type]
+
+        verdict, witness = found(with_segment(whole, "s00000004-a0000-r0001", change))
+        assert verdict == "invalid"
+        assert f"the ledger of s00000004-a0000, rank 1, {words}" in witness
+
+
+def shifted(segment: Segment) -> Segment:
+    return replace(segment, microbatch=segment.microbatch[::-1].copy())
+
+
+def test_rows_under_another_microbatch_where_ranks_and_microbatches_divide_the_batch(whole: Evidence) -> None:
+    """Where they do not, nobody knows which microbatch a position belongs to."""
+    altered = with_segment(whole, "s00000004-a0000-r0001", shifted)
+    words = "in another microbatch than the position belongs to"
+    assert words in found(altered)[1]
+    for split in ({"microbatches": 3}, {"microbatches": 5}, {"microbatches": 8}):
+        assert words not in found(begun_with(altered, **split))[1]
+        assert found(begun_with(whole, **split)) == ("valid", "")
+
+
+def test_ids_that_a_rank_recorded_otherwise_than_its_ledger(whole: Evidence) -> None:
+    def change(event: Event[Any]) -> Event[Any]:
+        other = (event.what.step, event.what.rank) == (10, 1)
+        return replace(event, what=replace(event.what, ids="xxh3-128:0")) if other else event
+
+    verdict, witness = found(with_events(whole, StepDone, change))
+    assert verdict == "invalid"
+    assert witness.startswith("rank 1 of attempt 2 recorded other samples for step 9 than its ledger has")
+
+
+def test_a_published_update_without_a_record(whole: Evidence) -> None:
+    lost = with_events(whole, StepDone, lambda e: None if (e.what.step, e.what.rank) == (12, 0) else e)
+    assert found(lost) == ("unknown", "the history of rank 0 in attempt 2 lacks step 12")
+
+
+def test_samples_of_an_update_that_was_never_published(whole: Evidence) -> None:
+    """Step 5 of attempt 0 was done again by attempt 1."""
+
+    def change(event: Event[Any]) -> Event[Any]:
+        other = (event.attempt, event.what.step, event.what.rank) == (0, 5, 0)
+        return replace(event, what=replace(event.what, ids="xxh3-128:0")) if other else event
+
+    words = "rank 0 of attempt 0 recorded other samples for step 4 than the plan says"
+    assert found(with_events(whole, StepDone, change)) == ("invalid", words)
+
+
+def test_a_sample_that_is_not_the_plans_is_told_with_the_plans(whole: Evidence) -> None:
+    def swap(segment: Segment) -> Segment:
+        order = np.arange(segment.rows)
+        order[[0, 1]] = [1, 0]
+        return replace(segment, sample_id=segment.sample_id[order], content=segment.content[order])
+
+    witness = found(with_segment(whole, "s00000004-a0000-r0000", swap))[1]
+    assert f"consumed sample {plan(17)} at position 16, the plan says {plan(16)}" in witness
+
+
+def test_another_plan_says_nothing_of_a_gap(whole: Evidence) -> None:
+    """Neither which samples are missing, nor in which epoch."""
+    assert whole.plan is not None
+    other = replace(whole, plan=replace(whole.plan, seed=8))
+    first = "the plan in the history is not the one of s00000002-a0000"
+    assert found(other) == ("invalid", first)
+    witness = found(with_segment(other, "s00000012-a0002-r0001", rows_but(95)))[1]
+    assert "the sample at position 95 was never applied;" in witness
+    witness = found(with_segment(other, "s00000004-a0000-r0001", rows_but(20)))[1]
+    assert "the sample at position 20 was never applied: attempt 0 went on with position 21 at step 2" in witness
+
+
+def test_the_plan_is_the_historys_where_no_manifest_is_left(whole: Evidence) -> None:
+    lost = replace(whole, store=replace(whole.store, manifests={}))
+    verdict, witness = found(lost)
+    assert verdict == "unknown"
+    assert "the manifest of s00000002-a0000 is lost" in witness
+
+    def change(event: Event[Any]) -> Event[Any]:
+        other = (event.attempt, event.what.step, event.what.rank) == (0, 1, 1)
+        return replace(event, what=replace(event.what, ids="xxh3-128:0")) if other else event
+
+    words = "rank 1 of attempt 0 recorded other samples for step 0 than the plan says"
+    assert words in found(with_events(lost, StepDone, change))[1]
+
+
+def test_of_a_lost_segment_its_own_steps_are_open_and_no_others(whole: Evidence) -> None:
+    lost = without_files(whole, "ledger/s00000004-a0000-r0001.arrow")
+    assert "8 positions cannot be judged without the lost ledger" in found(lost)[1]
+    for name, position in (("s00000002-a0000-r0000", 9), ("s00000006-a0001-r0000", 32)):
+        witness = found(with_segment(lost, name, rows_but(position)))[1]
+        assert f"the sample at position {position} (ids {plan(position)}) was never applied" in witness
+
+
+def test_rows_that_a_dataset_lacks_are_counted(whole: Evidence) -> None:
+    known = whole.dataset.known.copy()
+    known[plan(0)] = False  # consumed at positions 0 and, in the second epoch, at one more
+    verdict, witness = found(replace(whole, dataset=replace(whole.dataset, known=known)))
+    assert (verdict, witness) == ("unknown", "the dataset lacks 2 samples that the ledger names")
+    problem = replace(whole.dataset, known=known, problem="cannot be read")
+    assert found(replace(whole, dataset=problem)) == ("unknown", "contents cannot be judged: cannot be read")

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import audit_files as files
 import pytest
+from evidence_by_hand import (
+    Entries,
+    checkpoint,
+    damage,
+    evidence,
+    manifest,
+    note,
+    said,
+    segment,
+    shard,
+    stored,
+)
 from judging import Judge, says
 from simulated_run import F0, F1, Settings, Simulation, fault, ref, two_kills
 
-from chaos.audit import audit_run, read_files, read_store
+from chaos.audit import audit_run, newest, read_files, read_store
+from chaos.audit.events import Chosen, Loaded, Opened, Restored
+from chaos.audit.evidence import Manifest, Ref, Retire
 
 DAMAGE = fault(5, 0, "store", None, None, kind="damage", hit=None)  # type: ignore[arg-type]
 F2 = fault(2, 2, "rank", 0, "step.end", hit=2)
@@ -557,3 +572,222 @@ def test_the_first_attempt_begins_with_nothing_whether_it_says_so_or_not(tmp_pat
     sim.train(12)
     sim.finish()
     judged(sim.folder, 2, "not_judged", "nothing was restarted")
+
+
+# -- the check by itself, on evidence without files
+
+OLD, NEW, LATER = checkpoint(2, 0), checkpoint(4, 0), checkpoint(6, 1)
+TOOK, PASSED = note(NEW), note(OLD, "not_examined")
+
+
+def killed() -> Entries:
+    """Attempt 0 has published steps 2 and 4, and attempt 1 has begun."""
+    return Entries().fence().choose(None).publish(2, 4).fence()
+
+
+def found(entries: Entries, *events: Any, manifests: tuple[Manifest, ...] = (), **more: Any) -> tuple[str, str]:
+    """Verdict and witness, where everything published is there and whole but for what is named."""
+    known = manifests or tuple(manifest(checkpoint(step, 0)) for step in (2, 4))
+    lost, unreadable, receipts, opened = (more.get(key, ()) for key in ("lost", "unreadable", "receipts", "opened"))
+    store = stored(*known, lost=lost, unreadable=unreadable)
+    finding = newest.check(evidence(entries, *events, receipts=receipts, opened=dict(opened), **store))
+    return finding.verdict.value, finding.witness
+
+
+def restored(of: Ref | None, attempt: int, rank: int = 0, **changes: Any) -> Any:
+    """What a rank says that it has restored, of a checkpoint whose parts all have the digest `d`."""
+    name, digest, step = (None, None, 0) if of is None else (of.name, of.digest, of.step)
+    parts = {} if of is None else {**manifest(of).parts, **manifest(of).ranks[0].parts}
+    told = {"rank": rank, "name": name, "digest": digest, "step": step, "cursor": step * 8, "parts": parts,
+            "state": {}, "microbatch": 0 if of is None else of.moment[1], **changes}  # fmt: skip
+    return said(Restored(**told), attempt)
+
+
+def test_the_newest_is_right_and_nothing_else_is_said() -> None:
+    assert found(killed().choose(NEW, TOOK, PASSED), restored(None, 0), restored(NEW, 1)) == ("valid", "")
+
+
+def test_an_attempt_0_that_published_need_not_have_chosen() -> None:
+    assert found(Entries().fence().publish(2, 4).fence().choose(NEW, TOOK, PASSED)) == ("valid", "")
+
+
+def test_an_attempt_0_that_says_what_it_chose_is_judged_without_a_restart() -> None:
+    assert found(Entries().fence().choose(None)) == ("not_judged", "nothing was restarted")
+    verdict, witness = found(Entries().fence().choose(OLD))
+    assert verdict == "invalid"
+    assert witness.startswith(f"attempt 0 chose {OLD.name}, which is no candidate")
+
+
+def test_a_fence_alone_is_a_restart() -> None:
+    assert found(killed()) == ("valid", "")
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_who_trains_after_a_restart_says_what_it_started_from(published: bool) -> None:
+    words = "attempt 1 trained without recording what it started from"
+    if published:
+        assert found(killed().publish(6)) == ("invalid", words)
+    else:
+        verdict, witness = found(killed(), restored(NEW, 1))
+        assert verdict == "invalid"
+        assert witness.startswith(words)
+
+
+def test_what_no_candidate_was_is_not_listed() -> None:
+    log = killed().choose(NEW, note(LATER, "rejected", "digest"), TOOK, PASSED)
+    assert found(log) == ("invalid", f"attempt 1 (entry 5) lists {LATER.name}, which was no candidate")
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [
+        ((), f"took {NEW.name} and does not list it"),
+        ((note(NEW, "rejected", "digest"),), f"took {NEW.name} and lists it as rejected"),
+    ],
+)
+def test_what_was_taken_is_listed_as_chosen(listed: tuple[Any, ...], words: str) -> None:
+    assert found(killed().choose(NEW, *listed, PASSED)) == ("invalid", f"attempt 1 (entry 5) {words}")
+
+
+def test_whoever_says_what_was_chosen_says_what_the_log_has() -> None:
+    def told(seq: int, name: str | None, digest: str | None) -> Any:
+        return said(Chosen(name, digest, 0, seq), 1, "supervisor.jsonl")
+
+    log = killed().choose(NEW, TOOK, PASSED)
+    assert found(log, told(5, NEW.name, NEW.digest), told(1, None, None)) == ("valid", "")
+    for name, digest in ((OLD.name, OLD.digest), (None, None), (NEW.name, OLD.digest)):
+        words = f"supervisor.jsonl recorded the choice of {name}, entry 5 says {NEW.name}"
+        assert found(log, told(5, name, digest)) == ("invalid", words)
+    assert found(log, told(1, NEW.name, NEW.digest)) == (
+        "invalid", f"supervisor.jsonl recorded the choice of {NEW.name}, entry 1 says None",
+    )  # fmt: skip
+
+
+def test_a_choice_of_what_was_published_again_names_the_branch_that_first_had_it() -> None:
+    """Attempts 0 and 1 publish the same step 4 under one name; attempt 3 goes back behind the choice of attempt 2."""
+    log = killed().choose(OLD, note(NEW, "rejected", "digest"), note(OLD))
+    log.made.append(replace(log.made[3], seq=len(log.made), attempt=1))
+    log.fence().choose(OLD, note(NEW, "rejected", "digest"), note(OLD)).fence().choose(NEW)
+    _, witness = found(log, receipts=(damage(f"store/{shard(NEW)}"),), lost=(shard(NEW),))
+    assert "attempt 3 chose s00000004-a0000, which is no candidate: it lies on a branch of attempt 0" in witness
+
+
+@pytest.mark.parametrize(
+    ("path", "retired", "words"),
+    [
+        (shard(NEW), False, f"took {NEW.name}, which does not verify: store/{shard(NEW)} is missing"),
+        (shard(NEW), True, ""),
+        (segment(NEW), True, "nothing says since when"),
+        (f"manifests/{NEW.name}.json", True, "which does not verify: store/manifests"),
+    ],
+)
+def test_of_what_was_retired_later_only_shards_may_be_gone(path: str, retired: bool, words: str) -> None:
+    log = killed().choose(NEW, TOOK, PASSED)
+    log.made.append(Retire(6, 1, (NEW.name if retired else OLD.name,)))
+    verdict, witness = found(log, lost=(path,))
+    assert verdict == ("valid" if not words else "unknown" if path == segment(NEW) else "invalid")
+    assert words in witness
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "judgement"),
+    [("damage", NEW, "valid"), ("damage", OLD, "invalid"), ("stray", NEW, "invalid")],
+)
+def test_only_a_receipt_of_its_damage_says_that_a_whole_one_was_rejected_rightly(
+    kind: str, of: Ref, judgement: str
+) -> None:
+    log = killed().choose(OLD, note(NEW, "rejected", "digest"), note(OLD))
+    for path in (shard(of), f"store/{shard(of)}", segment(of), f"manifests/{of.name}.json"):
+        verdict, witness = found(log, receipts=(damage(path, kind=kind),))
+        assert verdict == judgement
+        assert ("the newer one verifies and no receipt announces damage" in witness) == (judgement == "invalid")
+
+
+def test_a_receipt_of_no_file_explains_no_rejection() -> None:
+    log = killed().choose(OLD, note(NEW, "rejected", "digest"), note(OLD))
+    assert found(log, receipts=(replace(damage(""), path=None),))[0] == "invalid"
+
+
+@pytest.mark.parametrize(("after_ns", "judgement"), [(-1, "invalid"), (0, "valid"), (1, "valid")])
+def test_damage_is_a_fault_of_the_choice_that_came_after_it(after_ns: int, judgement: str) -> None:
+    """Within one boot the clock tells."""
+    log = killed().choose(NEW, TOOK, PASSED)
+    chosen = said(Chosen(NEW.name, NEW.digest, 4, 5), 1, "supervisor.jsonl", t_ns=1000)
+    struck = damage(shard(NEW), attempt=1, t_ns=1000 + after_ns)
+    opened = {"supervisor.jsonl": Opened("run-1", "supervisor", 1, 10, "h", "b")}
+    verdict, witness = found(log, chosen, receipts=(struck,), lost=(shard(NEW),), opened=opened)
+    assert verdict == ("valid" if judgement == "valid" else "invalid"), witness
+
+
+@pytest.mark.parametrize(("attempt", "judgement"), [(0, "invalid"), (1, "valid")])
+def test_without_a_clock_damage_of_the_attempts_before_was_there(attempt: int, judgement: str) -> None:
+    log = killed().choose(NEW, TOOK, PASSED)
+    gone = (replace(damage(shard(NEW), attempt), after=None),)
+    missing = manifest(NEW)
+    store = stored(manifest(OLD), missing)
+    file = store["files"][shard(NEW)]
+    store["files"][shard(NEW)] = replace(file, digest="other")
+    receipts = (replace(gone[0], after="other"),)
+    assert newest.check(evidence(log, receipts=receipts, **store)).verdict == judgement
+
+
+def test_damage_of_unknown_date_is_a_fault_of_the_choice_unless_every_rank_restored_what_was_saved() -> None:
+    log = killed().choose(NEW, TOOK, PASSED)
+    two = (manifest(OLD), manifest(NEW, world=2))
+    both = [restored(NEW, 1, rank) for rank in (0, 1)]
+    other = restored(NEW, 1, 1, parts={**both[0].what.parts, "model": "another"})
+    for events, judgement in ((both, "unknown"), (both[:1], "invalid"), ([both[0], other], "invalid"), ([], "invalid")):
+        verdict, witness = found(log, *events, manifests=two, lost=(shard(NEW, 1),))
+        assert verdict == judgement, witness
+    verdict, _ = found(log, manifests=two, unreadable=(shard(NEW, 1),))
+    assert verdict == "unknown"
+
+
+def test_a_rank_that_did_not_accept_what_was_taken_is_named() -> None:
+    log = killed().choose(NEW, TOOK, PASSED)
+    events = [said(Loaded(1, NEW.name, False, "digest"), 1), said(Loaded(0, NEW.name, True, ""), 1),
+              said(Loaded(0, OLD.name, False, "digest"), 1), said(Loaded(0, NEW.name, False, "digest"), 0)]  # fmt: skip
+    words = f"attempt 1 (entry 5) took {NEW.name}, though rank 1 did not accept it (digest)"
+    assert found(log, *events) == ("invalid", words)
+
+
+INSIDE = checkpoint(4, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, ""),
+        ({"microbatch": 2}, f"restored 2 microbatches of the update after step 4, {INSIDE.name} holds 3"),
+        ({"cursor": 33}, "restored cursor 33 beside optimizer step 4; the checkpoint has cursor 32"),
+        ({"step": 3}, f"restored {INSIDE.name} (step 3), the log chose {INSIDE.name} (step 4)"),
+        ({"name": None}, f"restored nothing (step 4), the log chose {INSIDE.name} (step 4)"),
+        ({"digest": "sha256:x"}, f"restored {INSIDE.name} (step 4), the log chose {INSIDE.name} (step 4)"),
+    ],
+)
+def test_what_a_rank_restored_inside_a_step(change: dict[str, Any], words: str) -> None:
+    log = Entries().fence().choose(None).publish(4, microbatch=3).fence().choose(INSIDE, note(INSIDE))
+    events = restored(None, 0), restored(INSIDE, 1, **change)
+    assert found(log, *events, manifests=(manifest(INSIDE),)) == (
+        ("invalid", f"rank 0 of attempt 1 {words}") if words else ("valid", "")
+    )
+
+
+def test_a_start_from_nothing_has_nothing_of_an_update() -> None:
+    log = Entries().fence().choose(None)
+    for change, words in (
+        ({"microbatch": 1}, "restored 1 microbatches of the update after step 0, a start from nothing holds 0"),
+        ({"cursor": 1}, "restored cursor 1 beside optimizer step 0; the checkpoint has cursor 0"),
+        ({"step": 1}, "restored nothing (step 1), the log chose nothing (step 0)"),
+    ):
+        assert found(log, restored(None, 0, 1, **change)) == ("invalid", f"rank 1 of attempt 0 {words}")
+
+
+def test_a_cursor_is_not_held_against_another_manifest_than_the_one_that_was_chosen() -> None:
+    log = killed().choose(NEW, TOOK, PASSED)
+    store = stored(manifest(OLD), manifest(NEW))
+    for name, seen in list(store["manifests"].items()):
+        store["manifests"][name] = replace(seen, digest="sha256:other") if name == NEW.name else seen
+    finding = newest.check(evidence(log, restored(NEW, 1, cursor=5), **store))
+    assert "is not the manifest that entry 3 published" in finding.witness
+    assert "cursor" not in finding.witness

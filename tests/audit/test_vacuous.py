@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,29 @@ from audit_files import Recorder, bodies, rechain, seal
 from judging import Judge
 from simulated_run import F0, F1, Edit, Settings, Simulation, fault, two_kills
 
-from chaos.audit import audit_run
+from chaos.audit import audit_run, vacuous
+from chaos.audit.disturbance_events import Noticed
+from chaos.audit.events import (
+    Closed,
+    Event,
+    ExitConfirmed,
+    Exited,
+    Fenced,
+    Finished,
+    GaveUp,
+    Killing,
+    Opened,
+    Previous,
+    ProcessNamed,
+    Restored,
+    Resumed,
+    Spawned,
+    StepDone,
+)
+from chaos.audit.evidence import Evidence, HistoryFile, Problem
+from chaos.audit.facts import Head
 from chaos.audit.read_run import read_evidence
+from chaos.audit.steps import Steps
 from chaos.audit.verdict import judge
 
 
@@ -545,3 +567,279 @@ def test_the_last_reason_to_give_up_is_told(tmp_path: Path, judged: Judge) -> No
     sim.say(sim.supervisor, "gave_up", reason="3 attempts failed")
     sim.close()
     assert "SIGINT" not in judged(sim.folder, 10, "unknown", "the run did not reach step 12: 3 attempts failed")
+
+
+# -- the check by itself, on one run that is read once and altered a piece at a time
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """A valid run with two kills."""
+    return read_evidence(two_kills(tmp_path_factory.mktemp("vacuous") / "run").folder)
+
+
+def found(evidence: Evidence) -> tuple[str, str]:
+    finding = vacuous.check(evidence)
+    return finding.verdict.value, finding.witness
+
+
+def with_history(evidence: Evidence, **changes: Any) -> Evidence:
+    return replace(evidence, history=replace(evidence.history, **changes))
+
+
+def with_events(evidence: Evidence, kind: type, *events: Event[Any]) -> Evidence:
+    """These in place of those of that kind that there are."""
+    return with_history(evidence, by_kind={**evidence.history.by_kind, kind: list(events)})
+
+
+def with_files(evidence: Evidence, *files: HistoryFile) -> Evidence:
+    return with_history(evidence, files={**evidence.history.files, **{file.name: file for file in files}})
+
+
+def begun_with(evidence: Evidence, **changes: Any) -> Evidence:
+    assert evidence.begun is not None
+    return replace(evidence, begun=replace(evidence.begun, **changes))
+
+
+def test_the_run_that_is_altered_here_is_valid(whole: Evidence) -> None:
+    assert found(whole) == ("valid", "")
+
+
+def test_a_run_without_a_planned_fault_and_without_any_is_not_judged(tmp_path: Path) -> None:
+    sim = Simulation(tmp_path / "run", Settings(steps=2))
+    sim.start()
+    sim.train(2)
+    sim.finish()
+    assert found(read_evidence(sim.folder)) == ("not_judged", "no fault was planned")
+
+
+def test_a_run_without_any_history(whole: Evidence) -> None:
+    nothing = begun_with(with_history(whole, files={}, by_kind={}, receipts=()), faults=())
+    assert list(vacuous.evidence_gaps(nothing)) == ["there is no history"]
+    assert found(nothing)[1].startswith("there is no history; ")
+
+
+def test_whatever_is_wrong_with_the_history_is_told(whole: Evidence) -> None:
+    problems = (Problem("history/receipts/f0.json", "is no sealed file"), Problem("history/x", "is none"))
+    words = "history/receipts/f0.json is no sealed file; history/x is none"
+    assert found(with_history(whole, problems=problems)) == ("unknown", words)
+
+
+def test_a_history_that_is_cut_or_of_another_run(whole: Evidence) -> None:
+    first = next(iter(whole.history.files.values()))
+    assert first.opened is not None
+    cut = replace(first, problem="does not continue the chain at line 3")
+    words = f"history/{first.name} does not continue the chain at line 3"
+    assert list(vacuous.evidence_gaps(with_files(whole, cut))) == [words]
+    other = replace(first, opened=replace(first.opened, run="run-9"))
+    words = f"history/{first.name} is of run run-9, not of run-1"
+    assert list(vacuous.evidence_gaps(with_files(whole, other))) == [words]
+    unopened = replace(first, opened=None, closed=True)
+    gaps = list(vacuous.evidence_gaps(with_files(whole, unopened)))
+    assert not [gap for gap in gaps if "of run" in gap]
+
+
+def test_receipts_of_what_was_not_planned_are_told_where_the_plan_is_known(whole: Evidence) -> None:
+    fewer = begun_with(whole, faults=whole.faults[:1])
+    assert found(fewer) == ("unknown", "there is a receipt of f1, which was not planned")
+    unknown = found(replace(whole, begun=None))
+    assert unknown[0] == "unknown"
+    assert "no history says what the run was" in unknown[1]
+    assert "was not planned" not in unknown[1]
+
+
+def test_what_contradicts_itself_is_invalid(whole: Evidence) -> None:
+    assert whole.plan is not None
+    altered = replace(whole, plan=replace(whole.plan, seed=8))
+    assert found(altered) == ("invalid", "the run has seed 7, its plan 8")
+
+
+def test_a_death_that_nothing_explains(whole: Evidence) -> None:
+    bare = begun_with(with_history(whole, receipts=()), faults=())
+    verdict, witness = found(bare)
+    assert verdict == "unknown"
+    for role in ("rank 1", "committer"):
+        assert re.search(rf"process \d+ \({role}\) died by signal 9, and no receipt or recorded kill", witness)
+    assert "attempt 0 ended because rank 1 (process " in witness
+    assert "attempt 1 ended because committer (process " in witness
+
+
+def test_a_notice_that_nobody_gave(whole: Evidence) -> None:
+    file = next(event.file for event in whole.history.by_kind[StepDone])
+    notice = Event(file, 1, 0, 0, 0, Noticed(0, 3, True))
+    words = "rank 0 of attempt 0 was given notice before the end of step 3, and no receipt accounts for it"
+    assert found(with_events(whole, Noticed, notice)) == ("unknown", words)
+
+
+def test_a_fault_without_a_receipt_or_with_several(whole: Evidence) -> None:
+    first, second = whole.history.receipts
+    which = "fault f1 (sigkill of committer at publish.before hit 2 of attempt 1)"
+    for receipts, words in (
+        ((first,), f"{which} did not fire: it has no receipt"),
+        ((first, second, second), "of attempt 1) has 2 receipts: it was to strike once"),
+        ((first, second, second, second), "of attempt 1) has 3 receipts: it was to strike once"),
+    ):
+        verdict, witness = found(with_history(whole, receipts=receipts))
+        assert verdict == "unknown"
+        assert words in witness
+        assert "`killpoint points" not in witness
+
+
+@pytest.mark.parametrize(("point", "hint"), [("user.loss", True), ("step.user.end", False), (None, False)])
+def test_the_points_of_the_user_are_told_how_to_be_listed(whole: Evidence, point: str | None, hint: bool) -> None:
+    never = replace(whole.faults[0], id="f9", point=point, after_s=None if point else 1.5)
+    witness = found(begun_with(whole, faults=(*whole.faults, never)))[1]
+    assert "fault f9 (" in witness
+    assert "did not fire: it has no receipt" in witness
+    assert ("; `killpoint points --record EXPERIMENT` shows which points a run passes" in witness) == hint
+
+
+def test_the_head_that_somebody_saw_is_a_line_of_the_history(whole: Evidence) -> None:
+    """The last line is one, what lies behind it is not."""
+    receipt = whole.history.receipts[0]
+    assert receipt.history is not None
+    name = receipt.history.file
+    chains = whole.history.files[name].chains
+    last = len(chains) - 1
+
+    def seen(n: int, chain: str, file: str = name) -> tuple[str, str]:
+        other = replace(receipt, history=Head(file, n, chain))
+        return found(with_history(whole, receipts=(other, *whole.history.receipts[1:])))
+
+    assert seen(last, chains[last]) == ("valid", "")
+    assert seen(0, chains[0]) == ("valid", "")
+    assert seen(last + 1, chains[last])[1] == (
+        f"history/{name} was cut: the receipt of f0 has seen line {last + 2}, it ends at line {last + 1}"
+    )
+    assert seen(last, chains[0])[1] == (
+        f"history/{name} is another one than the receipt of f0 has seen: line {last + 1} differs"
+    )
+    assert seen(-1, chains[last])[1] == f"history/{name} is another one than the receipt of f0 has seen: line 0 differs"
+    assert f"history/{name}x is missing: the receipt of f0 names it" in seen(0, chains[0], f"{name}x")[1]
+
+
+def test_each_place_that_holds_a_head_is_named(whole: Evidence) -> None:
+    closed = next(event for event in whole.history.by_kind[Closed] if event.what.heads)
+    lost = Head("worker-gone.jsonl", 0, "0" * 64)
+    end = replace(closed, what=Closed((*closed.what.heads, lost)))
+    others = [event for event in whole.history.by_kind[Closed] if event is not closed]
+    assert found(with_events(whole, Closed, *others, end))[1] == (
+        f"history/worker-gone.jsonl is missing: the end of {closed.file} names it"
+    )
+    resumed = Event(closed.file, 0, 0, 0, None, Resumed((Previous("a", 1, 1), Previous("b", 1, 1, lost))))
+    assert (f"history/worker-gone.jsonl is missing: the supervisor that resumed ({closed.file}) names it"
+            in found(with_events(whole, Resumed, resumed))[1])  # fmt: skip
+    name, seen = next(iter(whole.store.manifests.items()))
+    assert seen.manifest is not None
+    ranks = (replace(seen.manifest.ranks[0], history=lost), *seen.manifest.ranks[1:])
+    manifests = {**whole.store.manifests, name: replace(seen, manifest=replace(seen.manifest, ranks=ranks))}
+    assert found(replace(whole, store=replace(whole.store, manifests=manifests)))[1] == (
+        f"history/worker-gone.jsonl is missing: the manifest of {name} names it"
+    )
+
+
+def test_a_run_that_did_not_finish_says_why_and_how_to_go_on(whole: Evidence) -> None:
+    open_ = with_events(replace(whole, folder="a run"), Finished)
+    hint = "; go on with: killpoint run --resume 'a run'"
+    at = "the run did not reach step 12: "
+    assert found(open_) == ("unknown", f"{at}its supervisor is gone, or still at work{hint}")
+    for reasons, words in (
+        (["interrupted by SIGINT"], f"interrupted by SIGINT{hint}"),
+        (["3 attempts failed"], "3 attempts failed"),
+        (["interrupted by SIGINT", "3 attempts failed"], "3 attempts failed"),
+        (["3 attempts failed", "interrupted by SIGINT"], f"interrupted by SIGINT{hint}"),
+    ):
+        gave_up = [Event("supervisor.jsonl", n, 0, 0, None, GaveUp(reason)) for n, reason in enumerate(reasons)]
+        assert found(with_events(open_, GaveUp, *gave_up)) == ("unknown", f"{at}{words}")
+    assert "did not reach" not in found(with_events(replace(whole, begun=None), Finished))[1]
+
+
+def without_end(evidence: Evidence, closed: str, kept: bool = False) -> list[str]:
+    """What is told of a file that is not closed. kept: the kill of whatever was killed is on record."""
+    kills = evidence.history.by_kind[Killing] if kept else []
+    open_ = with_events(with_files(evidence, replace(evidence.history.files[closed], closed=False)), Killing, *kills)
+    return [gap for gap in vacuous.evidence_gaps(open_) if closed in gap]
+
+
+def test_a_supervisor_ends_its_history(whole: Evidence) -> None:
+    (name,) = (file.name for file in whole.history.files.values() if file.opened and file.opened.role == "supervisor")
+    pid = whole.history.files[name].opened.pid  # type: ignore[union-attr]
+    words = f"history/{name} has no end, and nothing says that process {pid} was ended"
+    assert without_end(whole, name) == [words]
+    idle = replace(whole.history.files[name], closed=False, events=())
+    assert words in list(vacuous.evidence_gaps(with_files(whole, idle)))
+
+
+def test_a_process_that_is_known_to_have_ended_need_not_say_so(whole: Evidence) -> None:
+    """By its launcher, by whoever confirmed it, or by who killed it; where nothing does, it took part and is told."""
+    exits = whole.history.by_kind[Exited]
+    process = exits[-1].what
+    who = process.pid, process.start_ticks
+    (name,) = (
+        file.name
+        for file in whole.history.files.values()
+        if file.opened and (file.opened.pid, file.opened.start_ticks) == who
+    )
+    words = [f"history/{name} has no end, and nothing says that process {process.pid} was ended"]
+    assert without_end(whole, name) == []
+    gone = with_events(whole, Exited, *(event for event in exits if event.what != process))
+    assert without_end(gone, name) == words
+    assert without_end(gone, name, kept=True) == []
+    confirmed = ExitConfirmed(process.pid, process.start_ticks, 9, None)
+    assert without_end(with_events(gone, ExitConfirmed, replace(exits[0], what=confirmed)), name) == []
+
+
+def test_only_a_process_that_took_part_is_missed(whole: Evidence) -> None:
+    """It was named, or it led, or it trained in an attempt."""
+    steps = next(file for file in whole.history.files.values() if len(file.steps))
+    opened = Opened("run-1", "worker", 900, 1, "h", "b")
+    idle = HistoryFile("worker-idle.jsonl", opened, (), (), False, False)
+    words = ["history/worker-idle.jsonl has no end, and nothing says that process 900 was ended"]
+    told = [event for event in steps.events if isinstance(event.what, Restored)]
+    none = [replace(event, attempt=None) for event in told]
+    named = ProcessNamed("rank", 1, 7, 7, "h", "worker-idle.jsonl")
+    for file, others, gaps in (
+        (idle, (), []),
+        (replace(idle, events=tuple(none)), (), []),
+        (replace(idle, events=tuple(told)), (), words),
+        (replace(idle, events=(*none, *told[:1])), (), words),
+        (replace(idle, steps=steps.steps), (), words),
+        (replace(idle, steps=Steps.of([replace(event, attempt=None) for event in steps.steps])), (), []),
+        (idle, (Event("x", 0, 0, 0, 0, named),), words),
+        (replace(idle, opened=replace(opened, role="supervisor")), (), words),
+        (replace(idle, closed=True, events=tuple(told)), (), []),
+    ):
+        altered = with_events(whole, ProcessNamed, *whole.history.by_kind[ProcessNamed], *others)
+        assert [gap for gap in vacuous.evidence_gaps(with_files(altered, file)) if "worker-idle" in gap] == gaps
+
+
+def test_a_launcher_whose_process_nobody_ended_was_cut_off(whole: Evidence) -> None:
+    last = whole.history.by_kind[Exited][-1]
+    words = [f"history/{last.file} has no end: the launcher of process {last.what.pid} was cut off"]
+    assert without_end(whole, last.file) == words
+    assert without_end(whole, last.file, kept=True) == []
+    launcher = whole.history.files[last.file]
+    nothing = replace(launcher, events=())
+    assert without_end(with_files(whole, nothing), last.file) == []
+    strange = replace(launcher, events=(Event(last.file, 1, 0, 0, None, Spawned(900, 1)),))
+    assert without_end(with_files(whole, strange), last.file) == []
+
+
+def test_of_several_histories_without_an_end_the_first_is_told_and_the_others_counted(whole: Evidence) -> None:
+    exited = whole.history.by_kind[Exited]
+    files = [replace(whole.history.files[event.file], closed=False) for event in exited]
+    for count, more in ((1, ""), (2, " (and 1 more like it)")):  # the others were struck, or killed behind a death
+        killed = [e for e in whole.history.by_kind[Killing] if e.what.pid not in {x.what.pid for x in exited[-count:]}]
+        altered = with_files(with_events(whole, Killing, *killed), *files[-count:])
+        (gap,) = (gap for gap in vacuous.evidence_gaps(altered) if "cut off" in gap)
+        assert gap.endswith(f"was cut off{more}")
+
+
+def test_entries_and_processes_that_left_no_record_are_told(whole: Evidence) -> None:
+    fenced = [event for event in whole.history.by_kind[Fenced] if event.attempt != 1]
+    entry = next(event.what.seq for event in whole.history.by_kind[Fenced] if event.attempt == 1)
+    words = f"no supervisor recorded the fence of attempt 1, entry {entry}"
+    assert found(with_events(whole, Fenced, *fenced)) == ("unknown", words)
+    name = next(iter(whole.history.by_kind[Spawned])).file
+    slow = replace(whole.history.files[name], advances=False)
+    assert found(with_files(whole, slow)) == ("unknown", f"history/{name} has a clock that does not advance")

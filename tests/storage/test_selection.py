@@ -264,3 +264,11 @@ def test_what_stands_before_the_first_fence_has_no_effect() -> None:
     log = Log().p(2, attempt=0).f()
     assert published(log.entries) == ()
     assert candidates(log.f().entries, 1) == ()
+
+
+def test_what_later_attempts_published_is_no_candidate_of_one_whose_fence_is_not_there() -> None:
+    log = first()
+    log.attempt = 1
+    log.f().c(None).p(9)
+    assert short(candidates(log.entries, 1)) == ["6/0", "4/0", "2/0"]
+    assert short(candidates(log.entries, 3)) == ["9/2"]
