@@ -152,6 +152,27 @@ def test_a_tail_that_is_no_list(tail: Any) -> None:
     assert run.faults() == [says((2, 0), 0, "a tail of no losses, it must be 2")]
 
 
+@pytest.mark.parametrize("own", [1, 2, 3])
+def test_a_tail_reaches_into_earlier_attempts_as_far_as_it_lacks_losses(
+    monkeypatch: pytest.MonkeyPatch, own: int
+) -> None:
+    """own: losses of the last of three attempts."""
+    run = Run(tail=3)
+    monkeypatch.setattr(progress_module, "_TAIL", run.tail)
+    run.train(run.begin(), 1, 2, 3)
+    run.publish(0, 3)
+    run.train(run.begin((3, 0)), 4)
+    run.publish(1, 4)
+    run.train(run.begin((4, 1)), *range(5, 5 + own))
+    place = 4 + own, 2
+    run.publish(2, place[0])
+    assert run.faults() == []
+    right = run.progress(place, 0)["loss_tail"]
+    assert len(right) == 3
+    run.changes = {(place, 0): {"loss_tail": ["x", *right[1:]]}}
+    assert run.faults() == [says(place, 0, f"the loss x for step {own + 2}, the record {right[0]}")]
+
+
 def test_everything_that_is_wrong_is_told() -> None:
     run = Run()
     run.train(run.begin(), 1, 2)
