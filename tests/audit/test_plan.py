@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plan_reference
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chaos.audit import plan as plan_module
@@ -189,6 +189,8 @@ def test_the_root_is_the_smallest_whose_square_is_enough() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=12))
+@example([4, 7, 5])
+@example([0, 2])
 def test_numbers_are_counted_off_in_order(values: list[int]) -> None:
     distinct, which = plan_module._numbered(np.array(values))
     assert distinct[which].tolist() == values
@@ -209,6 +211,69 @@ def test_any_position_alone_and_in_any_order(rows: int, group_rows: int, window_
     for begin in range(0, 3 * rows, 5):
         assert plan.sample_ids(positions[begin : begin + 7]).tolist() == slow[begin : begin + 7]
         assert plan.sample_ids(positions[begin::20]).tolist() == slow[begin::20]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_any_two_positions(rows: int) -> None:
+    """Of one epoch, of neighbouring ones, or far from each other."""
+    plan, positions = Plan(rows, 2, 1, 11), range(4 * rows)
+    slow = [plan_reference.sample_id(p, rows, 2, 1, 11) for p in positions]
+    for first in positions:
+        for second in positions:
+            assert plan.sample_ids([first, second]).tolist() == [slow[first], slow[second]]
+
+
+def test_positions_are_worked_off_once_and_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, the memory of 2^14 is enough."""
+    asked: list[tuple[int, int]] = []
+
+    def zeros(plan: Plan, epoch: int, offsets: Any) -> Any:
+        asked.append((epoch, len(offsets)))
+        return np.zeros(len(offsets), np.int64)
+
+    monkeypatch.setattr(Plan, "_in_epoch", zeros)
+    Plan(90_000, 9, 2, 4).sample_ids(np.arange(100_000))
+    for epoch, whole in ((0, 90_000), (1, 10_000)):
+        pieces = [length for each, length in asked if each == epoch]
+        assert sum(pieces) == whole
+        assert max(pieces) <= 1 << 14
+    assert len(asked) < 20
+
+
+@pytest.mark.parametrize("keys", [1, 3])
+def test_tables_are_no_longer_than_a_half_can_reach(keys: int) -> None:
+    """A half of a number of 90 is below 10, and each of its three rounds adds less than that."""
+    evens, odds, firsts, seconds = plan_module._tables(90, words(*KEYS[:keys]).tobytes())
+    assert evens.shape == (3, keys * 4 * 9)
+    assert odds.shape == (3, keys * 4 * 10)
+    assert (firsts.tolist(), seconds.tolist()) == ([9 * i for i in range(10)] * 4 * keys, [*range(9)] * 4 * keys)
+
+
+def test_one_bijection_is_looked_up_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of windows of one size are neither picked out nor, where there is one key only, counted off."""
+    given_: list[tuple[Any, ...]] = []
+
+    def tabled(*arguments: Any) -> Any:
+        given_.append(arguments)
+        return permute_tabled(*arguments)
+
+    monkeypatch.setattr(plan_module, "permute_tabled", tabled)
+    x, which = np.arange(6), np.array([0, 1] * 3)
+    slow = [[plan_reference.feistel(6, key, v) for v in range(6)] for key in KEYS]
+    one = plan_module._permuted(np.array([6]), words(KEYS[2]), which * 0, x)
+    two = plan_module._permuted(np.array([6, 6]), words(*KEYS[2:4]), which, x)
+    assert one.tolist() == slow[2]
+    assert two.tolist() == [slow[2 + w][v] for w, v in zip(which.tolist(), range(6), strict=True)]
+    assert all(arguments[3] is x for arguments in given_)
+    assert given_[0][2] is None
+
+
+def test_windows_of_several_sizes() -> None:
+    sizes, keys = [6, 4, 6, 5], KEYS[1:5]
+    rows = [(w, v) for w, size in enumerate(sizes) for v in range(size)][::-1]
+    which, x = (np.array([row[i] for row in rows]) for i in range(2))
+    slow = [plan_reference.feistel(sizes[w], keys[w], v) for w, v in rows]
+    assert plan_module._permuted(np.array(sizes), words(*keys), which, x).tolist() == slow
 
 
 def test_more_groups_than_a_piece_holds(monkeypatch: pytest.MonkeyPatch) -> None:
