@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import evidence_in_memory as small
 from judging import Judge
 from simulated_run import F0, Proc, Settings, Simulation, fault
+from evidence_in_memory import log, receipt, recorded
 
 from chaos.audit import audit_run
+from chaos.audit.events import Detected, Exited, Finished, GaveUp, Joined, Previous, ProcessNamed, Resumed, Training
+from chaos.audit.evidence import Entry, HistoryFile
+from chaos.audit.facts import Receipt
+from chaos.audit.failures import unaccounted
 
 PLAIN = {**F0, "gate": None}
 LATER = fault(1, 1, "rank", 0, "step.end")
@@ -272,3 +278,242 @@ def test_a_supervisor_among_several_whose_place_was_taken(tmp_path: Path) -> Non
     verdict = audit_run(went_on(sim).folder)
     assert verdict.verdict == "valid", verdict.invariant(10)
     assert [seen.observed.how for seen in verdict.faults if seen.observed] == ["resumed", "resumed"]
+
+
+# -- of a few lines: what explains an attempt's end
+
+
+def was_lost(pid: int | None, how: str = "actor_died", role: str = "rank", rank: int | None = 1,
+             detail: str = "") -> Detected:  # fmt: skip
+    return Detected(role, rank, pid, None if pid is None else 10 * pid, how, detail)
+
+
+def told(*files: HistoryFile, entries: tuple[Entry, ...] = (), receipts: tuple[Receipt, ...] = ()) -> list[str]:
+    return list(unaccounted(small.evidence(files, entries, receipts)))
+
+
+SIGKILL = receipt("sigkill", "rank", 1, 0, 5)
+RAISED = receipt("exception", "rank", 1, 0, 5)
+DATA = receipt("exception", "data", 1, 0, 5)
+OF_DATA = receipt("sigkill", "data", 1, 0, 5)
+STANDBY = receipt("sigkill", "standby", None, 7, 5)
+
+
+@pytest.mark.parametrize(
+    ("struck", "what", "explained"),
+    [
+        (SIGKILL, was_lost(5), True),
+        (SIGKILL, was_lost(6), False),
+        (SIGKILL, Detected("rank", 1, 5, 51, "actor_died", ""), False),
+        (SIGKILL, was_lost(6, "raised"), False),
+        (receipt("sigkill", "rank", 1, 4, 5), was_lost(5), True),
+        (receipt("slow", "rank", 1, 0, 5), was_lost(5), False),
+        (receipt("damage", "rank", 1, 0, 5), was_lost(None), False),
+        (RAISED, was_lost(6, "raised"), True),
+        (RAISED, was_lost(6, "raised", "committer", None), True),
+        (RAISED, was_lost(6), False),
+        (RAISED, was_lost(5), True),
+        (receipt("exception", "rank", 1, 1, 5), was_lost(6, "raised"), False),
+        (receipt("exception", "rank", 1, 1, 5), was_lost(5, "raised"), True),
+        (DATA, was_lost(6, "raised"), True),
+        (DATA, was_lost(6, "stalled"), True),
+        (OF_DATA, was_lost(6, "raised"), True),
+        (OF_DATA, was_lost(6), False),
+        (OF_DATA, was_lost(5), False),
+        (receipt("sigkill", "data", 1, 1, 5), was_lost(6, "raised"), False),
+        (SIGKILL, was_lost(None), True),
+        (SIGKILL, was_lost(None, rank=0), False),
+        (SIGKILL, was_lost(None, role="committer"), False),
+        (receipt("sigkill", "rank", 1, 1, 5), was_lost(None), False),
+        (receipt("sigkill", "committer", None, 0, 5), was_lost(None, role="committer", rank=None), True),
+        (STANDBY, was_lost(None), True),
+        (STANDBY, was_lost(6), False),
+    ],
+)
+def test_which_receipt_explains_which_detection(struck: Receipt, what: Detected, explained: bool) -> None:
+    found = told(recorded("supervisor", 1, (0, what)), receipts=(struck,))
+    assert len(found) == (not explained)
+    assert all(text.startswith("attempt 0 ended because") for text in found)
+
+
+def test_one_explained_detection_is_enough_and_otherwise_the_first_is_told() -> None:
+    first = was_lost(8, "raised", detail="OSError: disk")
+    several = recorded("supervisor", 1, (0, first), (0, was_lost(5, "stopped", "committer", None)), (0, was_lost(9)))
+    assert told(several, receipts=(SIGKILL,)) == []
+    words = (
+        "attempt 0 ended because rank 1 (process 8) was lost: raised (OSError: disk), and no receipt accounts for it"
+    )
+    assert told(several) == [words]
+
+
+def test_a_process_of_no_rank_is_named_by_its_role() -> None:
+    found = told(recorded("supervisor", 1, (3, was_lost(5, "stopped", "committer", None))))
+    assert found == ["attempt 3 ended because committer (process 5) was lost: stopped, and no receipt accounts for it"]
+
+
+def test_attempts_are_judged_each_by_itself_and_in_order() -> None:
+    file = recorded("supervisor", 1, (2, was_lost(9)), (0, was_lost(5)), (1, was_lost(7)))
+    found = told(file, receipts=(SIGKILL,))
+    assert [text[:9] for text in found] == ["attempt 1", "attempt 2"]
+
+
+def test_a_detection_in_no_attempt_is_none_of_attempt_0() -> None:
+    file = recorded("supervisor", 1, (None, was_lost(9)), (0, was_lost(5)))
+    assert [text[:10] for text in told(file)] == ["attempt -1", "attempt 0 "]
+    assert [text[:10] for text in told(file, receipts=(SIGKILL,))] == ["attempt -1"]
+
+
+# -- of a few lines: attempts that ended without a detection
+
+
+def begun_by(*supervisors: int) -> tuple[Entry, ...]:
+    """Attempts 0, 1, …, each begun by the supervisor of this pid."""
+    return log(*(("fence", attempt, pid) for attempt, pid in enumerate(supervisors)))
+
+
+@pytest.mark.parametrize(
+    ("struck", "explained"),
+    [
+        (SIGKILL, True),
+        (receipt("sigkill", "rank", 1, 1, 5), False),
+        (receipt("slow", "rank", 1, 0, 5), False),
+        (receipt("slow", "standby", None, 0, 5), False),
+        (STANDBY, True),
+    ],
+)
+def test_which_receipt_explains_an_attempt_in_which_nobody_was_lost(struck: Receipt, explained: bool) -> None:
+    words = "attempt 0 ended, and neither a detection nor a receipt says why"
+    assert told(entries=begun_by(1, 1), receipts=(struck,)) == ([] if explained else [words])
+
+
+def test_every_attempt_but_the_last_needs_a_reason() -> None:
+    found = told(entries=begun_by(1, 1, 1, 1), receipts=(receipt("sigkill", "rank", 0, 1, 5),))
+    assert [text[:15] for text in found] == ["attempt 0 ended", "attempt 2 ended"]
+    assert told(entries=begun_by(1)) == []
+
+
+def test_an_attempt_that_another_supervisor_followed_needs_none() -> None:
+    assert [text[:9] for text in told(entries=begun_by(1, 2, 2))] == ["attempt 1"]
+
+
+def test_an_attempt_with_a_detection_is_told_once() -> None:
+    found = told(recorded("supervisor", 1, (0, was_lost(5))), entries=begun_by(1, 1))
+    assert [text[:23] for text in found] == ["attempt 0 ended because"]
+
+
+# -- of a few lines: supervisors that others followed
+
+
+def resumes(*pids: int) -> Resumed:
+    return Resumed(tuple(Previous(f"supervisor-h-{pid}-{10 * pid}.jsonl", pid, 10 * pid) for pid in pids))
+
+
+LOSS = (0, was_lost(9))
+
+
+def test_what_a_fenced_off_supervisor_saw_needs_no_receipt_if_it_ended_in_order() -> None:
+    other = recorded("supervisor", 2)
+    assert told(recorded("supervisor", 1, LOSS, closed=True), other, entries=begun_by(1, 2)) == []
+    assert len(told(recorded("supervisor", 1, LOSS), other, entries=begun_by(1, 2))) == 1
+    assert len(told(recorded("supervisor", 1, LOSS, closed=True), other, entries=begun_by(1, 1))) == 1
+    assert len(told(recorded("supervisor", 1, LOSS, closed=True), other, entries=begun_by(1))) == 1
+
+
+def test_a_supervisor_that_another_found_gone_was_not_fenced_off() -> None:
+    other = recorded("supervisor", 2, (None, resumes(1)))
+    found = told(recorded("supervisor", 1, LOSS, closed=True), other, entries=begun_by(1, 2))
+    assert [text[:15] for text in found] == ["attempt 0 ended"]
+
+
+def test_only_the_supervisor_itself_ends_its_history_in_order() -> None:
+    """Neither the order in another supervisor's history nor in that of a worker of the same number says so."""
+    ended = recorded("supervisor", 3, closed=True)
+    worker = recorded("worker", 1, closed=True)
+    unnamed = recorded("supervisor", 4, opened=False, closed=True)
+    files = (recorded("supervisor", 1, LOSS), worker, ended, unnamed)
+    assert len(told(*files, entries=begun_by(1, 2))) == 1
+
+
+def test_a_supervisor_that_was_found_gone_needs_a_receipt_or_an_end_in_order() -> None:
+    words = "supervisor 1 (history/supervisor-h-1-10.jsonl) was found gone, and no receipt accounts for it"
+    files = (recorded("supervisor", 1), recorded("supervisor", 2, (None, resumes(1))))
+    assert told(*files) == [words]
+    assert told(*files, receipts=(receipt("sigkill", "supervisor", None, 0, 1),)) == []
+    assert told(*files, receipts=(receipt("slow", "supervisor", None, 0, 1),)) == [words]
+    assert told(*files, receipts=(receipt("sigkill", "supervisor", None, 0, 2),)) == [words]
+    assert told(recorded("supervisor", 1, closed=True), files[1]) == []
+    assert told(recorded("worker", 1, closed=True), files[1]) == [words]
+
+
+def test_each_supervisor_that_was_found_gone_is_told_once() -> None:
+    files = [recorded("supervisor", 3, (None, resumes(1))), recorded("supervisor", 4, (None, resumes(1, 2)))]
+    assert [text[:12] for text in told(*files)] == ["supervisor 1", "supervisor 2"]
+
+
+# -- of a few lines: crashes of processes that nobody named
+
+
+def ended(pid: int, signal: int | None, code: int | None = None) -> Exited:
+    return Exited(pid, 10 * pid, signal, code)
+
+
+def crashed(signal: int | None, *others: HistoryFile, at: int = 5, boot: str = "b",
+            receipts: tuple[Receipt, ...] = ()) -> list[str]:  # fmt: skip
+    """What is told of a process that ended at this instant."""
+    launcher = recorded("launcher", 8, (None, ended(9, signal)), times={1: at}, boot=boot)
+    return told(launcher, *others, receipts=receipts)
+
+
+LEADS = recorded("supervisor", 1, (0, Training()), (0, Training()), times={0: 3, 1: 4, 2: 9})
+
+
+def test_ways_to_end_a_process_that_are_no_crash() -> None:
+    """By SIGHUP, SIGINT, SIGKILL and SIGTERM, or by itself."""
+    for signal in (1, 2, 9, 15, None):
+        assert crashed(signal, LEADS) == []
+
+
+def test_signals_that_are_a_crash() -> None:
+    for signal in (3, 4, 6, 7, 8, 10, 11, 12, 13, 14, 16, 31):
+        assert crashed(signal, LEADS) == [f"process 9 died by signal {signal}, and no receipt accounts for it"]
+
+
+@pytest.mark.parametrize(("at", "led"), [(2, False), (3, False), (4, True), (8, True), (9, True), (10, False)])
+def test_a_crash_counts_from_the_first_word_of_a_supervisor_to_its_last(at: int, led: bool) -> None:
+    assert len(crashed(11, LEADS, at=at)) == led
+
+
+@pytest.mark.parametrize("over", [Finished(12), GaveUp("no candidate")])
+@pytest.mark.parametrize(("at", "led"), [(5, True), (6, True), (7, False), (9, False)])
+def test_a_crash_counts_until_all_is_over(over: Finished | GaveUp, at: int, led: bool) -> None:
+    supervisor = recorded("supervisor", 1, (0, Training()), (0, over), (0, GaveUp("")), (0, Training()),
+                          times={0: 1, 1: 2, 2: 6, 3: 7, 4: 9})  # fmt: skip
+    assert len(crashed(11, supervisor, at=at)) == led
+
+
+def test_a_crash_counts_while_a_supervisor_of_the_same_boot_leads() -> None:
+    assert crashed(11) == []
+    assert crashed(11, LEADS, boot="c") == []
+    assert crashed(11, recorded("worker", 1, (0, Joined(0)), times={0: 3, 1: 9})) == []
+    assert crashed(11, recorded("supervisor", 1, (0, Training()), opened=False, times={0: 3, 1: 9})) == []
+    late = recorded("supervisor", 2, (0, Training()), times={0: 20, 1: 30})
+    assert len(crashed(11, late, LEADS)) == 1
+
+
+def test_a_crash_of_a_process_that_was_named_or_struck_is_told_elsewhere() -> None:
+    named = recorded("supervisor", 1, (0, ProcessNamed("rank", 0, 9, 90, "h", "")), (0, Training()), times={0: 3, 2: 9})
+    other = recorded("supervisor", 1, (0, ProcessNamed("rank", 0, 9, 91, "h", "")), (0, Training()), times={0: 3, 2: 9})
+    assert crashed(11, named) == []
+    assert len(crashed(11, other)) == 1
+    assert crashed(11, LEADS, receipts=(receipt("sigkill", "standby", None, 0, 9),)) == []
+    assert len(crashed(11, LEADS, receipts=(receipt("sigkill", "standby", None, 0, 8),))) == 1
+    assert len(crashed(11, LEADS, receipts=(receipt("slow", "standby", None, 0, 9),))) == 1
+
+
+def test_each_crash_is_told() -> None:
+    ends = ((None, ended(9, 9)), (None, ended(10, 11)), (None, ended(11, None, 1)), (None, ended(12, 6)))
+    launcher = recorded("launcher", 8, *ends, times={1: 5, 2: 5, 3: 5, 4: 5})
+    assert [text[:28] for text in told(launcher, LEADS)] == [
+        "process 10 died by signal 11",
+        "process 12 died by signal 6,",
+    ]

@@ -9,8 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import evidence_in_memory as small
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from judging import Judge
 from simulated_run import Edit, Simulation, two_kills
+from evidence_in_memory import Line, log, recorded
+
+from chaos.audit.events import NonFinite, Restored
+from chaos.audit.evidence import HistoryFile
+from chaos.audit.findings import Case
+from chaos.audit.record import Best, Bests, judge_record, running_best
 
 LOSSES = {1: 0.9, 2: 0.5, 3: math.nan, 4: 0.7, 5: 0.4, 6: 0.6, 7: 0.4, 8: 0.8, 9: 0.45, 10: 0.3, 11: 0.31, 12: math.inf}
 
@@ -120,3 +129,223 @@ def test_a_loss_that_is_no_number_is_none(tmp_path: Path, judged: Judge) -> None
 
     witness = judged(rich(tmp_path / "run", edit).folder, 4, "invalid", "for step 1, the record x")
     assert "x of step" not in witness
+
+
+# -- the best so far, beside a walk over the losses
+
+_NUMBERS = [number.hex() for number in (-1.5, 0.0, 0.25, 0.5, 0.75, math.inf, -math.inf, math.nan)]
+_LOSSES = st.lists(st.sampled_from([*_NUMBERS, "x", "", "0x1p+99999"]), max_size=8)
+
+
+def walked(before: Best, start: int, losses: list[str]) -> list[Best]:
+    """The best before any of the losses, after the first of them, and so on."""
+    found = [before]
+    for step, loss in enumerate(losses, start + 1):
+        try:
+            value = float.fromhex(loss)
+        except (ValueError, OverflowError):
+            value = math.nan
+        best = found[-1]
+        lower = math.isfinite(value) and (best.metric is None or value < float.fromhex(best.metric))
+        found.append(Best(loss, step) if lower else best)
+    return found
+
+
+@settings(max_examples=50, deadline=None)
+@given(_LOSSES, st.integers(0, 3), st.sampled_from([Best(), Best((0.5).hex(), 1), Best((-2.0).hex(), 2)]))
+def test_the_best_of_each_step_is_the_lowest_finite_loss_so_far(losses: list[str], start: int, before: Best) -> None:
+    bests = Bests()
+    bests.add(4, start, before, losses)
+    for step, best in enumerate(walked(before, start, losses), start):
+        assert bests.get((4, step)) == best
+    for place in ((4, start - 1), (4, start + len(losses) + 1), (5, start), (5, 0), (5, -1), (0, 0)):
+        assert bests.get(place) is None
+
+
+def updates(attempt: int | None, rank: int, *losses: float, after: int = 0) -> list[Line]:
+    return [(attempt, small.step(rank, n, loss=loss.hex())) for n, loss in enumerate(losses, after + 1)]
+
+
+def best_of(bests: Bests, attempt: int, step: int) -> tuple[float | None, int | None] | None:
+    """The loss as a number, and its step."""
+    best = bests.get((attempt, step))
+    return None if best is None else (None if best.metric is None else float.fromhex(best.metric), best.step)
+
+
+def test_the_best_goes_on_from_the_checkpoint_that_an_attempt_started_from() -> None:
+    lines = [*updates(0, 0, 0.5, 0.9, 0.3), *updates(1, 0, 0.6, after=2), *updates(2, 0, 0.7),
+             *updates(3, 0, 0.4, 0.2, after=3)]  # fmt: skip
+    entries = log(("fence", 0, 1), ("choose", 0, None), ("publish", 0, 2), ("publish", 0, 3), ("fence", 1, 1),
+                  ("choose", 1, (2, 0)), ("publish", 1, 3), ("fence", 2, 1), ("choose", 2, None), ("fence", 3, 1),
+                  ("choose", 3, (3, 1)))  # fmt: skip
+    bests = running_best(small.evidence([recorded("worker", 1, *lines)], entries))
+    assert [best_of(bests, 0, step) for step in range(5)] == [(None, None), (0.5, 1), (0.5, 1), (0.3, 3), None]
+    assert [best_of(bests, 1, step) for step in range(1, 5)] == [None, (0.5, 1), (0.5, 1), None]
+    assert [best_of(bests, 2, step) for step in range(3)] == [(None, None), (0.7, 1), None]
+    assert [best_of(bests, 3, step) for step in range(2, 7)] == [None, (0.5, 1), (0.4, 4), (0.2, 5), None]
+
+
+def test_the_best_is_not_known_behind_a_step_without_a_record() -> None:
+    lines = [*updates(0, 0, 0.5), *updates(0, 0, 0.3, after=2), *updates(1, 0, 0.6, after=3)]
+    entries = log(("fence", 0, 1), ("choose", 0, None), ("publish", 0, 3), ("fence", 1, 1), ("choose", 1, (3, 0)))
+    bests = running_best(small.evidence([recorded("worker", 1, *lines)], entries))
+    assert [best_of(bests, 0, step) for step in range(4)] == [(None, None), (0.5, 1), None, None]
+    assert [best_of(bests, 1, step) for step in (3, 4)] == [None, None]
+
+
+def test_of_several_ranks_losses_that_of_the_last_file_counts_and_no_attempt_is_the_first() -> None:
+    entries = log(("fence", 0, 1), ("choose", 0, None))
+    files = [recorded("worker", 1, *updates(None, 1, 0.5)), recorded("worker", 2, *updates(None, 0, 0.6))]
+    assert best_of(running_best(small.evidence(files, entries)), 0, 1) == (0.6, 1)
+
+
+# -- skips and best models of a few lines
+
+FIRST = log(("fence", 0, 1), ("choose", 0, None))
+
+
+def contradictions(*lines: Line, others: tuple[HistoryFile, ...] = ()) -> list[str]:
+    case = Case()
+    judge_record(small.evidence([recorded("worker", 1, *lines), *others], FIRST), case)
+    return case.wrong
+
+
+def update(rank: int, number: int, model: str | None, skipped: bool = False, attempt: int | None = 0,
+           **others: Any) -> Line:  # fmt: skip
+    """The model after it, and whatever else it has."""
+    state = {} if model is None else {"model": model}
+    best = others.pop("best", None)
+    done = small.step(rank, number, state=state | ({} if best is None else {"best": best}), skipped=skipped, **others)
+    return attempt, done
+
+
+def finding(rank: int, number: int, action: str = "skip", attempt: int | None = 0) -> Line:
+    return attempt, NonFinite(rank, number, "gradient", action)
+
+
+def restored(rank: int, number: int, attempt: int = 0, **state: str) -> Line:
+    return attempt, Restored(rank, None, None, number, 0, {}, state)
+
+
+WHERE = "step 2 of attempt 0 on rank 0"
+NO_FINDING = f"{WHERE} skipped its update, and no finding says why"
+DID = f"{WHERE} did its update, and a finding says that it skipped it"
+CHANGED = f"{WHERE} skipped its update, but the model changed"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([update(0, 2, "a", True), finding(0, 2)], []),
+        ([update(0, 2, "b")], []),
+        ([update(0, 2, "a")], []),
+        ([update(0, 2, "a", True)], [NO_FINDING]),
+        ([update(0, 2, "a", True), finding(0, 2, "stop")], [NO_FINDING]),
+        ([update(0, 2, "a", True), finding(1, 2)], [NO_FINDING]),
+        ([update(0, 2, "a", True), finding(0, 2, attempt=1)], [NO_FINDING]),
+        (
+            [update(0, 2, "a", True), finding(0, 3), finding(0, 1)],
+            [f"step 1 of attempt 0 on rank 0{DID[29:]}", NO_FINDING],
+        ),
+        ([update(0, 2, "b"), finding(0, 2)], [DID]),
+        ([update(0, 2, "b", True), finding(0, 2)], [CHANGED]),
+        ([update(0, 2, None, True), finding(0, 2)], [CHANGED]),
+        ([update(0, 2, "b", True)], [NO_FINDING, CHANGED]),
+    ],
+)
+def test_a_skipped_update_is_explained_and_leaves_the_model(lines: list[Line], words: list[str]) -> None:
+    start = [restored(0, 0, model="0"), update(0, 1, "a")]
+    assert contradictions(*start, *lines) == words
+
+
+def test_what_a_rank_restored_is_the_state_before_its_first_update() -> None:
+    skip = [update(0, 2, "a", True), finding(0, 2)]
+    assert contradictions(restored(0, 1, model="a"), *skip) == []
+    assert contradictions(restored(0, 1, model="b"), *skip) == [CHANGED]
+    for other in (
+        restored(1, 1, model="b"),
+        restored(0, 1, 1, model="b"),
+        *(restored(0, n, model="b") for n in (0, 2, 3)),
+    ):
+        assert contradictions(other, *skip) == []
+    assert contradictions(restored(0, 1, model="b"), update(0, 1, "a"), *skip) == []
+
+
+def test_without_the_state_before_a_skip_is_not_judged() -> None:
+    assert contradictions(update(0, 2, "a", True)) == []
+    assert contradictions(update(0, 2, "a"), finding(0, 2)) == []
+    assert contradictions(update(0, 0, "a"), update(0, 2, "a", True)) == []
+
+
+def test_ranks_and_attempts_have_their_own_states() -> None:
+    """Rank 1 and attempt 1 have other models, before and behind."""
+    one = recorded("worker", 2, update(1, 1, "b"), update(1, 2, "b", True), finding(1, 2))
+    later = recorded(
+        "worker", 3, update(0, 1, "c", attempt=1), update(0, 2, "c", True, attempt=1), finding(0, 2, attempt=1)
+    )
+    mine = [update(0, 1, "a"), update(0, 2, "a", True), finding(0, 2)]
+    assert contradictions(*mine, others=(one, later)) == []
+    changed = recorded("worker", 2, update(1, 1, "a"), update(1, 2, "b", True), finding(1, 2))
+    words = "step 2 of attempt 0 on rank 1 skipped its update, but the model changed"
+    assert contradictions(*mine, others=(changed, later)) == [words]
+
+
+def test_all_ranks_of_an_attempt_skip_or_none() -> None:
+    def ranks(*skipped: bool, number: int = 2, attempt: int = 0) -> list[Line]:
+        return [line for rank, skips in enumerate(skipped)
+                for line in (update(rank, number - 1, "a", attempt=attempt), update(rank, number, "a", skips, attempt),
+                             *([finding(rank, number, attempt=attempt)] if skips else []))]  # fmt: skip
+
+    assert contradictions(*ranks(True, True)) == contradictions(*ranks(False, False)) == []
+    assert contradictions(*ranks(True, True), *ranks(False, False, attempt=1)) == []
+    assert contradictions(*ranks(True), *ranks(False, False, number=4)) == []
+    found = contradictions(*ranks(False, True, number=5, attempt=1), *ranks(True, False), *ranks(True, False, number=4))
+    assert found == [f"step {step} of attempt {attempt} was skipped on some ranks only"
+                     for attempt, step in ((0, 2), (0, 4), (1, 5))]  # fmt: skip
+
+
+def test_updates_of_no_attempt_are_the_first_ones() -> None:
+    skip = [update(0, 1, "a", attempt=None), update(0, 2, "a", True, attempt=None)]
+    assert contradictions(*skip) == [NO_FINDING]
+    assert contradictions(*skip, finding(0, 2)) == []
+
+
+def says_best(step: int, best: int) -> str:
+    words = f"the best model is not that of step {best}, which had the lowest loss so far"
+    return f"step {step} of attempt 0 on rank 0: {words}"
+
+
+def with_best(*states: tuple[float, str, str | None]) -> list[Line]:
+    """loss, model and best model after each update. An update has the loss of the model before it."""
+    return [update(0, n, model, loss=loss.hex(), best=best) for n, (loss, model, best) in enumerate(states, 1)]
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        ([(0.5, "b", "a"), (0.6, "c", "a"), (0.4, "d", "c"), (0.4, "e", "c")], []),
+        ([(0.5, "b", "a"), (0.6, "c", "b")], [says_best(2, 1)]),
+        ([(0.5, "b", "b"), (0.6, "c", "b"), (0.4, "d", "d")], [says_best(1, 1), says_best(3, 3)]),
+        ([(0.5, "b", "a"), (0.5, "c", "b")], [says_best(2, 1)]),
+        ([(0.5, "b", "a"), (0.6, "c", None), (0.4, "d", "d")], [says_best(2, 1)]),
+        ([(math.nan, "b", "0"), (0.4, "c", "b")], []),
+        ([(math.nan, "b", "a")], [says_best(1, 0).replace("step 0", "step None")]),
+    ],
+)
+def test_the_best_model_is_that_of_the_lowest_loss(
+    states: list[tuple[float, str, str | None]], words: list[str]
+) -> None:
+    assert contradictions(restored(0, 0, model="a", best="0"), *with_best(*states)) == words
+
+
+def test_a_best_model_is_judged_where_only_the_steps_or_only_the_restored_state_have_one() -> None:
+    wrong = with_best((0.5, "b", "a"), (0.6, "c", "b"))
+    assert contradictions(*wrong) == [says_best(2, 1)]
+    assert contradictions(restored(0, 0, model="a"), *wrong) == [says_best(2, 1)]
+    assert contradictions(restored(0, 0, model="a", best="0"), *with_best((0.5, "b", None))) == [says_best(1, 1)]
+    assert contradictions(restored(0, 0, model="a"), *with_best((0.5, "b", "x"))) == []
+
+
+def test_a_best_model_of_an_unknown_best_is_not_judged() -> None:
+    """The loss of the first update has no record."""
+    assert contradictions(*with_best((0.5, "b", "a"), (0.6, "c", "a"), (0.4, "d", "x"))[1:]) == []
