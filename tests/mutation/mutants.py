@@ -197,8 +197,8 @@ def install(mutant: Mutant, tree: ast.Module) -> None:
 
 
 def plain_function(live: Any) -> Any:
-    """The plain function within a property, a class method, a cache."""
-    for name in ("fget", "__func__", "__wrapped__"):
+    """The plain function within a property, whether it is kept or not, a class method, a cache."""
+    for name in ("fget", "func", "__func__", "__wrapped__"):
         live = getattr(live, name, None) or live
     return live
 
