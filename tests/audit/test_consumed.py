@@ -29,7 +29,7 @@ class InParts(Segment):
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=12), st.booleans())
+@given(st.lists(st.tuples(st.integers(-1, 3), st.integers(-1, 2)), max_size=12), st.booleans())
 def test_ids_come_in_the_order_of_consumption(rows: list[tuple[int, int]], in_order: bool) -> None:
     rows = sorted(rows) if in_order else rows
     step, microbatch = (np.array([row[i] for row in rows], np.int64) for i in range(2))
@@ -41,6 +41,38 @@ def test_ids_come_in_the_order_of_consumption(rows: list[tuple[int, int]], in_or
         slow.setdefault(rows[at][0], []).append(at + 100)
     assert [(number, ids.tolist()) for number, ids in _ids_by_step(segment)] == sorted(slow.items())
     assert _in_order(segment) is (rows == sorted(rows))
+
+
+def of_rows(rows: Sequence[tuple[int, int]]) -> Segment:
+    """rows: (update, microbatch), in order of position."""
+    update, microbatch = (np.array([row[i] for row in rows], np.int64) for i in range(2))
+    count = np.arange(len(rows))
+    meta = SegmentMeta("r", 0, 9, 0, 0, 8)
+    return InParts(meta, count, count, count.astype(np.uint64), update, microbatch.astype(np.int32))
+
+
+@pytest.mark.parametrize(
+    ("part", "next_part", "in_order"),
+    [
+        ([(0, 0), (0, 0), (0, 2)], [(0, 1)], False),
+        ([(0, 0), (0, 1), (1, 0)], [(0, 2)], False),
+        ([(0, 0), (0, 1), (0, 2)], [(0, 1), (0, 3)], False),
+        ([(0, 0), (0, 1), (1, 0)], [(0, 2), (1, 0)], False),
+        ([(0, 2), (0, 2), (1, 0)], [(1, 0), (1, 1), (2, 0)], True),
+        ([(0, 0), (0, 0), (0, 2)], [(1, 0)], True),
+        ([(0, 0), (0, 0), (0, 0)], [(0, 0)], True),
+        ([(-1, -1), (-1, 0), (0, 0)], [(0, 0)], True),
+    ],
+)
+def test_rows_in_order_within_parts_are_so_over_their_border_too(
+    part: list[tuple[int, int]], next_part: list[tuple[int, int]], in_order: bool
+) -> None:
+    assert _in_order(of_rows([*part, *next_part])) is in_order
+
+
+def test_ids_of_an_update_within_one_part_are_not_copied() -> None:
+    segment = of_rows([(0, 0), (0, 1), (0, 1), (1, 0)])
+    assert all(np.shares_memory(ids, segment.sample_id) for _, ids in _ids_by_step(segment))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4])
@@ -171,6 +203,14 @@ def test_texts_that_are_asked_for_in_turn_are_taken_out_several_at_a_time(monkey
     for index in (0, 0, 1, 2, 3, 4, 3):
         assert told.ids(index) == f"text {index}"
     assert done.asked == [[0, 1, 2], [3, 4]]
+
+
+def test_texts_are_taken_out_some_hundred_at_a_time() -> None:
+    done = Asked(Steps.of([step(0, n) for n in range(300)]))
+    told = _Told(done)
+    for index in range(300):
+        told.ids(index)
+    assert [len(indices) for indices in done.asked] == [256, 44]
 
 
 # -- missing from the record
