@@ -271,9 +271,13 @@ def counter(value: float | None) -> TensorSeen:
 
 def holding(checkpoints: Sequence[Saved], entries: Sequence[Entry] | None = None) -> Evidence:
     """entries: by default all of one attempt, one after another."""
-    line = [Fence(0, 0, "", OWNER), *(each.publish for each in checkpoints)] if entries is None else entries
+    line: list[Entry] = [Fence(0, 0, "", OWNER), *(each.publish for each in checkpoints)]
     files = [file for each in checkpoints for file in each.files()]
-    return evidence(entries=line, manifests=[each.manifest_seen() for each in checkpoints], files=files)
+    return evidence(
+        entries=line if entries is None else entries,
+        manifests=[each.manifest_seen() for each in checkpoints],
+        files=files,
+    )
 
 
 def told(*checkpoints: Saved) -> list[str]:
@@ -535,7 +539,7 @@ def test_what_an_attempt_did_not_start_from_is_not_before_it() -> None:
     last = Saved(3, attempt=1)
     off_by(second, value=2.5)
     second.shared["optimizer/p1/step"] = "x"
-    entries = [Fence(0, 0, "", OWNER), first.publish, second.publish, Fence(11, 1, "", OWNER),
+    entries: list[Entry] = [Fence(0, 0, "", OWNER), first.publish, second.publish, Fence(11, 1, "", OWNER),
                Choose(12, 1, first.publish.ref, ()), last.publish]  # fmt: skip
     assert list(differences(holding([first, second, last], entries))) == []
     off_by(last, value=9)

@@ -22,7 +22,7 @@ from chaos.audit.coverage import (
     _without,
     cover,
 )
-from chaos.audit.evidence import Segment, SegmentMeta
+from chaos.audit.evidence import I64, Segment, SegmentMeta
 from chaos.audit.windows import Rows
 
 BATCH, ROWS = 4, 7
@@ -402,7 +402,7 @@ def test_of_a_long_repeat_some_thousand_positions_are_looked_at() -> None:
 def test_what_ought_to_be_there_is_computed_for_a_window_at_once() -> None:
     asked: list[int] = []
 
-    def noting(positions: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def noting(positions: I64) -> I64:
         asked.append(len(positions))
         return np.zeros(len(positions), np.int64)
 

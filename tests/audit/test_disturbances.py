@@ -17,7 +17,7 @@ from chaos.audit import audit_run
 from chaos.audit.disturbance_events import Noticed, Slowed, StoreFailed
 from chaos.audit.disturbances import disturbed, unasked
 from chaos.audit.events import Event
-from chaos.audit.evidence import Evidence, Fence, FileSeen, ManifestSeen, Publish
+from chaos.audit.evidence import Entry, Evidence, Fence, FileSeen, ManifestSeen, Publish
 from chaos.audit.facts import Outage, Process, Receipt, Slow
 
 SLOW = fault(0, 0, "rank", 1, "microbatch.forward", kind="slow", slow={"delay_s": 0.05, "passages": 2})
@@ -307,7 +307,7 @@ def lying(run: str = "run-9", digest: str = "new", *, published: bool = False, k
     seen = ManifestSeen(STRAY_PATH, manifest(name, 5, run=run), digest)
     ours = ManifestSeen("manifests/s00000004-a0000.json", manifest("s00000004-a0000", 4), "new")
     broken = ManifestSeen("manifests/s00000003-a0000.json", problem="is no manifest")
-    entries = [Fence(0, 0, "", Process(1, 1, "host")), Publish(1, 0, "s00000004-a0000", "new", 4)]
+    entries: list[Entry] = [Fence(0, 0, "", Process(1, 1, "host")), Publish(1, 0, "s00000004-a0000", "new", 4)]
     entries += [Publish(2, 0, name, "new", 5)] if published else []
     return evidence(entries=entries, manifests=[broken, ours, seen], begun=begun() if known else None)
 

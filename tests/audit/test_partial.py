@@ -113,7 +113,7 @@ def test_all_of_one_moment() -> None:
     ("key", "value", "right"),
     [("step", 5, 4), ("microbatch", 2, 3), ("microbatches", 2, 4), ("samples", 24, 6), ("denominator", 8, 16)],
 )
-def test_each_count_of_the_accumulation(key: str, value: int, right: int) -> None:
+def test_each_count_of_the_accumulation(key: str, value: Any, right: int) -> None:
     words = [f"the accumulation of rank 1 has {key} {value}, the checkpoint {right}"]
     wrong = shard(1, **{key: value})
     assert faults(shard(0), wrong) == words
@@ -130,7 +130,7 @@ def test_ranks_are_told_in_their_order() -> None:
 
 def test_a_step_has_more_microbatches_than_lie_before_the_checkpoint() -> None:
     as_many = seen(begun=begun(ranks=2, microbatches=3, global_batch=12))
-    texts = {"microbatches": 3, "denominator": 12}
+    texts: dict[str, Any] = {"microbatches": 3, "denominator": 12}
     assert faults(shard(0, **texts), of_run=as_many) == ["it has 3 microbatches of a step that is of 3"]
     fewer = seen(begun=begun(ranks=2, microbatches=2, global_batch=8))
     texts = {"microbatches": 2, "denominator": 8}
@@ -326,9 +326,10 @@ def test_partial_parts_are_those_that_were_digested() -> None:
 
 
 @pytest.mark.parametrize("where", [{"attempt": 1}, {"number": 5}, {"microbatch": 2}, {"rank": 2}])
-def test_what_was_digested_at_another_moment_is_not_compared(where: dict[str, int]) -> None:
-    assert digested(due(**{"rank": 0, "parts": {}, **where})) == []
-    unknown = list(partial_unknown(seen(events=[due(**{"rank": 0, "parts": {}, **where})]), MANIFEST))
+def test_what_was_digested_at_another_moment_is_not_compared(where: dict[str, Any]) -> None:
+    event = due(**{"rank": 0, "parts": {}, **where})
+    assert digested(event) == []
+    unknown = list(partial_unknown(seen(events=[event]), MANIFEST))
     assert unknown == [UNKNOWN.format(rank) for rank in (0, 1)]
 
 

@@ -121,7 +121,7 @@ def test_many_events_alike_are_kept_in_blocks_of_the_same_size() -> None:
 
 
 def test_events_of_another_kind_begin_a_block() -> None:
-    kinds = [{}, {}, {"lr": ("1",)}, {"lr": ("2",)}, {"lr": ("2",), "state": {"model": "x"}}, {}]
+    kinds: list[dict[str, Any]] = [{}, {}, {"lr": ("1",)}, {"lr": ("2",)}, {"lr": ("2",), "state": {"model": "x"}}, {}]
     blocks = Steps.of([simple(n, **kind) for n, kind in enumerate(kinds)]).blocks
     assert [block.n.tolist() for block in blocks] == [[0, 1], [2, 3], [4], [5]]
     assert [(block.parts, len(block.lr), len(block.state)) for block in blocks] == [
