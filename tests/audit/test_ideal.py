@@ -24,7 +24,7 @@ def splits(draw: st.DrawFn) -> tuple[Expected, list[int]]:
     """An update's split, a cursor between updates or inside one, and the microbatch of each of an update's samples."""
     ranks, number, each = (draw(st.integers(1, 3)) for _ in range(3))
     batch = ranks * number * each
-    cursor, partial = draw(st.integers(0, 3)) * batch, draw(st.integers(0, number - 1))
+    cursor, partial = draw(st.integers(0, 3)) * batch, draw(st.integers(0, number))
     split = microbatches(ranks, number, each)
     return Expected(cursor, batch, ranks=ranks, microbatches=number, partial=partial), split
 
@@ -58,6 +58,18 @@ def test_what_is_consumed_and_what_is_to_come(drawn: tuple[Expected, list[int]])
     to_come = [p for first, end in expected.to_come() for p in range(first, end)]
     assert to_come == ([p for p in under_way if p not in want] if expected.partial else [])
     assert expected.end == (cursor + batch if expected.partial else cursor)
+
+
+def test_positions_far_off_have_the_microbatch_of_their_place_too() -> None:
+    expected = Expected(12, 12, ranks=2, microbatches=3)
+    far = (1 << 62) // 12 * 12 + 12
+    assert expected.microbatch(np.arange(far, far + 12)).tolist() == microbatches(2, 3, 2)
+    assert expected.place(np.arange(far, far + 12))[0].tolist() == [far // 12] * 12
+
+
+def test_an_update_of_one_sample_has_no_split_among_several_ranks() -> None:
+    expected = Expected(8, 1)
+    assert (expected.end, list(expected.to_come())) == (8, [])
 
 
 def test_without_a_split_nothing_is_known_of_microbatches() -> None:
@@ -109,6 +121,15 @@ def test_a_negative_position_has_no_sample_and_the_others_have_theirs() -> None:
     assert ideal.sample_id is not None
     assert ideal.sample_id.tolist() == [-1, int(PLAN.sample_ids([7])[0]), -1, int(PLAN.sample_ids([0])[0])]
     assert plan.calls == [2]
+    alone = Ideal.of(np.array([-1]), Expected(12, 4, plan=plan)).sample_id
+    assert alone is not None
+    assert alone.tolist() == [-1]
+
+
+@pytest.mark.parametrize("positions", [[0, 4], [1], []])
+def test_where_no_position_is_negative_what_the_plan_says_is_taken_as_it_is(positions: list[int]) -> None:
+    known = np.arange(len(positions))
+    assert Ideal.of(np.array(positions, np.int64), Expected(12, 4, plan=lambda _: known)).sample_id is known
 
 
 def test_samples_that_are_known_already_are_not_computed_again() -> None:
