@@ -277,6 +277,7 @@ def test_the_first_position_and_the_one_after_the_last() -> None:
     wrong = [(0, 5, 55, 0), *good_rows(1, 8), (8, 3, 33, 2)]
     found = cover([segment(wrong, 0, 0, 2)], expected(8))
     assert (found.wrong_sample.count, found.beyond.count) == (1 + (int(plan(np.array([8]))[0]) != 3), 1)
+    assert (found.never, found.first_gap, found.repeated) == (0, None, 0)
     assert found.beyond.first is not None
     assert found.beyond.first.position == 8
 
@@ -474,6 +475,27 @@ def test_contents_are_compared_where_the_datasets_row_is_known(rows: list[tuple[
     there = [0 <= sample < len(known) and known[sample] for sample, _ in rows]
     assert result.unread == there.count(False)
     assert result.wrong_content.count == sum(seen and not right for seen, (_, right) in zip(there, rows, strict=True))
+
+
+@pytest.mark.parametrize("sample", [0, 3, ROWS - 1])
+def test_each_content_of_a_dataset_that_is_known_whole_is_compared(sample: int) -> None:
+    want = Expected(ROWS, ROWS, content=CONTENT, known=np.ones(ROWS, np.bool_))
+    right = [(p, p, int(CONTENT[p]), 0) for p in range(ROWS)]
+    wrong = [(p, i, c + (i == sample), s) for p, i, c, s in right]
+    assert cover([segment(right, 0, 0, 0)], want).wrong_content.count == 0
+    found = cover([segment(wrong, 0, 0, 0)], want)
+    assert (found.wrong_content.count, found.unread) == (1, 0)
+    assert found.wrong_content.first == Spot(0, sample, sample, 0, 0)
+
+
+@pytest.mark.parametrize("window", [1, 3, 1 << 16])
+def test_what_is_to_come_of_an_update_is_beyond_and_never_repeated(window: int) -> None:
+    """Positions 5 and 7 are of the second microbatch, of which nothing is consumed yet."""
+    for positions in ([4, 5, 5, 6], [5, 5, 7], [4, 5, 5, 7, 7]):
+        found = cover([inside([0, 1, 2, 3, *positions], (0, 0), (1, 1))], wanted(4, 1), window)
+        assert (found.repeated, found.first_repeat) == (0, None)
+        assert found.beyond.count == sum(position in (5, 7) for position in positions)
+        assert found.never == sum(position not in positions for position in (4, 6))
 
 
 @pytest.mark.parametrize("window", [1, 4, 1 << 16])
