@@ -331,6 +331,7 @@ def test_pieces_without_what_is_cut_out_of_them(pieces: list[tuple[int, int]], f
         p for begin, stop in pieces for p in range(begin, stop) if not first <= p < end
     ]
     assert all(begin < stop for begin, stop in left)
+    assert _without(pieces, first, first) == pieces
 
 
 @settings(max_examples=50, deadline=None)

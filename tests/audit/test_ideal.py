@@ -60,9 +60,10 @@ def test_what_is_consumed_and_what_is_to_come(drawn: tuple[Expected, list[int]])
     assert expected.end == (cursor + batch if expected.partial else cursor)
 
 
-def test_positions_far_off_have_the_microbatch_of_their_place_too() -> None:
+@pytest.mark.parametrize("far", [1 << 40, 1 << 57, 1 << 62])
+def test_positions_far_off_have_the_microbatch_of_their_place_too(far: int) -> None:
     expected = Expected(12, 12, ranks=2, microbatches=3)
-    far = (1 << 62) // 12 * 12 + 12
+    far = far // 12 * 12 + 12
     assert expected.microbatch(np.arange(far, far + 12)).tolist() == microbatches(2, 3, 2)
     assert expected.place(np.arange(far, far + 12))[0].tolist() == [far // 12] * 12
 
