@@ -6,10 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pure_evidence import evidence, of, step
 from simulated_run import one_kill
 
 from chaos.audit import audit_run
+from chaos.audit.events import Event, Restored, StepDone
+from chaos.audit.evidence import Choose, Entry, Fence, Publish, Ref
+from chaos.audit.facts import Process
 from chaos.audit.findings import Judgement
+from chaos.audit.remembered import changed_since
 
 
 def restored(kind: str, thing: Any, rank: int) -> bool:
@@ -43,3 +48,92 @@ def test_a_part_that_only_one_of_them_has(tmp_path: Path, part: str) -> None:
 
     verdict = audit_run(one_kill(tmp_path / "run", lost).folder)
     assert f"s00000004-a0000: its {part}, restored by rank 0" in verdict.invariant(4).witness
+
+
+# -- one thing at a time
+
+NAME, DIGEST = "s00000004-a0000", "sha256:4"
+OTHER = "s00000004-m0001-a0000"
+BEFORE = {"model": "m", "optimizer": "o"}
+
+
+def log(name: str = NAME, attempt: int = 1, parent: bool = True) -> list[Entry]:
+    """An attempt 0 that published a checkpoint of step 4, and one that chose it."""
+    owner = Process(1, 1, "host")
+    chosen = Ref(name, DIGEST, 4) if parent else None
+    return [
+        Fence(0, 0, "", owner), Publish(1, 0, name, DIGEST, 4), Fence(2, attempt, "", owner),
+        Choose(3, attempt, chosen, ()),
+    ]  # fmt: skip
+
+
+def took(state: dict[str, str], rank: int = 0, *, name: str | None = NAME, number: int = 4) -> Event[Restored]:
+    return of(Restored(rank, name, DIGEST, number, 32, {}, state), attempt=1)
+
+
+def had(state: dict[str, str], rank: int = 0, *, number: int = 4, attempt: int | None = 0) -> Event[StepDone]:
+    return step(rank, number, state=state, attempt=attempt, file=f"worker-{rank}")
+
+
+def told(*events: Event[Any], entries: list[Entry] | None = None) -> list[str]:
+    return list(changed_since(evidence(events=events, entries=log() if entries is None else entries)))
+
+
+def words(parts: str, are: str = "is", rank: int = 0) -> str:
+    return (
+        f"{NAME}: its {parts}, restored by rank {rank} of attempt 1, {are} not what that rank recorded after step 4 in "
+        "attempt 0"
+    )
+
+
+def test_each_part_that_differs_is_named() -> None:
+    assert told(had(BEFORE), took(BEFORE)) == []
+    assert told(had(BEFORE), took({**BEFORE, "model": "x"})) == [words("model")]
+    assert told(had(BEFORE), took({"model": "x", "optimizer": "y"})) == [words("model and optimizer", "are")]
+    assert told(had(BEFORE), took({"model": "m"})) == [words("optimizer")]
+    assert told(had(BEFORE), took({**BEFORE, "best": "b"})) == [words("best")]
+
+
+def test_each_rank_is_compared_with_itself() -> None:
+    other = {"model": "n"}
+    assert told(had(BEFORE), had(other, 1), took(BEFORE), took(other, 1)) == []
+    assert told(had(BEFORE), had(other, 1), took(BEFORE), took(BEFORE, 1)) == [words("model and optimizer", "are", 1)]
+
+
+def test_of_several_records_of_the_step_the_last_one_counts() -> None:
+    assert told(had({"model": "x"}), had(BEFORE), had({"model": "y"}, number=5), took(BEFORE)) == []
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[], [had({}, 1)], [had({}, number=3), had({}, number=5)], [had({}, attempt=1)], [had({}, attempt=None)]],
+)
+def test_without_a_record_of_the_rank_after_that_step_nothing_is_told(records: list[Event[StepDone]]) -> None:
+    assert told(*records, took(BEFORE)) == []
+
+
+def test_a_rank_without_a_record_hides_nothing_of_the_next() -> None:
+    assert told(had(BEFORE, 1), took({}), took({"model": "m"}, 1)) == [words("optimizer", rank=1)]
+
+
+@pytest.mark.parametrize("what", [{"name": "s00000005-a0000"}, {"name": None}, {"number": 5}])
+def test_what_was_not_the_chosen_checkpoint_is_not_compared_with_it(what: dict[str, Any]) -> None:
+    assert told(had(BEFORE), took({}, **what)) == []
+    assert told(had(BEFORE), had(BEFORE, 1), took({}, **what), took({"model": "m"}, 1)) == [words("optimizer", rank=1)]
+
+
+def test_a_checkpoint_inside_a_step_and_a_start_from_nothing_are_not_compared() -> None:
+    assert told(had(BEFORE), took({}, name=OTHER), entries=log(OTHER)) == []
+    assert told(had(BEFORE), took({}), entries=log(parent=False)) == []
+
+
+def test_an_attempt_that_is_not_compared_hides_nothing_of_the_next() -> None:
+    inside = Publish(1, 0, OTHER, "sha256:1", 4)
+    owner = Process(1, 1, "host")
+    entries: list[Entry] = [
+        Fence(0, 0, "", owner), inside, Publish(2, 0, NAME, DIGEST, 4), Fence(3, 1, "", owner),
+        Choose(4, 1, inside.ref, ()), Fence(5, 2, "", owner), Choose(6, 2, Ref(NAME, DIGEST, 4), ()),
+    ]  # fmt: skip
+    later = Event("worker", 9, 9, 9, 2, took({"model": "m"}).what)
+    found = told(had(BEFORE), took({}, name=OTHER), later, entries=entries)
+    assert found == [words("optimizer").replace("of attempt 1", "of attempt 2")]

@@ -20,7 +20,7 @@ from chaos.audit.coverage import Coverage, Expected, cover
 from chaos.audit.evidence import Segment, SegmentMeta
 from chaos.audit.formats import FormatError
 from chaos.audit.read_files import see_file
-from chaos.audit.windows import windows
+from chaos.audit.windows import Spot, windows
 
 BATCH, ROWS, STEPS = 4, 16, 12
 END = BATCH * STEPS
@@ -188,3 +188,66 @@ def test_a_segment_that_changes_while_it_is_audited_is_no_evidence(tmp_path: Pat
     stored(tmp_path, [segment(list(range(11)))])
     with pytest.raises(FormatError, match="has changed"):
         seen.part(0, 4)
+
+
+# -- windows of segments in memory
+
+
+def seen(segments: list[Segment], window: int, cuts: tuple[int, ...] = ()) -> list[tuple[int, int, list[Any]]]:
+    """[start, limit) of each window, and (index of the segment, positions) of each of its pieces."""
+    return [
+        (start, limit, [(piece.owner, piece.position.tolist()) for piece in pieces])
+        for start, limit, pieces in windows(segments, window, cuts)
+    ]
+
+
+def test_a_window_begins_at_the_first_row_that_was_not_in_one_before() -> None:
+    assert seen([segment([2, 3, 9]), segment([4, 20])], 4) == [
+        (2, 6, [(0, [2, 3]), (1, [4])]),
+        (9, 13, [(0, [9])]),
+        (20, 24, [(1, [20])]),
+    ]
+
+
+def test_a_row_at_the_end_of_a_window_is_in_the_next() -> None:
+    assert seen([segment([0, 4])], 4) == [(0, 4, [(0, [0])]), (4, 8, [(0, [4])])]
+    assert seen([segment([0]), segment([4])], 4) == [(0, 4, [(0, [0])]), (4, 8, [(1, [4])])]
+
+
+@pytest.mark.parametrize("starts", [(-1, 0), (0, -1), (0, 1), (1, 0), (1, -1), (-1, 1), (7, 3), (1, 0, -1), (0, 2, 1)])
+def test_segments_may_come_in_any_order(starts: tuple[int, ...]) -> None:
+    found = seen([segment([start]) for start in starts], 1)
+    assert found == [(start, start + 1, [(starts.index(start), [start])]) for start in sorted(starts)]
+
+
+def test_a_window_ends_where_it_would_reach_across_a_cut() -> None:
+    one = [segment([0, 1, 2, 3, 4, 5])]
+    assert [found[:2] for found in seen(one, 4, (2,))] == [(0, 2), (2, 6)]
+    assert [found[:2] for found in seen(one, 4, (3, 2))] == [(0, 2), (2, 3), (3, 7)]
+    assert [found[:2] for found in seen(one, 4, (0, 4, 9))] == [(0, 4), (4, 8)]
+    assert [found[:2] for found in seen([segment([-3, 1])], 8, (0,))] == [(-3, 0), (1, 9)]
+
+
+def test_a_segment_without_rows_has_no_window() -> None:
+    assert seen([], 4) == seen([segment([])], 4) == []
+    assert seen([segment([]), segment([3])], 4) == [(3, 7, [(1, [3])])]
+
+
+def test_of_a_long_segment_a_quarter_of_a_million_rows_are_mapped_at_once() -> None:
+    rows = (1 << 18) + 1
+    count = np.arange(rows)
+    meta = SegmentMeta("r", 0, 1, 0, 0, 0)
+    long = Segment(meta, count, count, count.astype(np.uint64), count, count.astype(np.int32))
+    ((_, _, pieces),) = windows([long], rows, ())
+    assert [len(piece.position) for piece in pieces] == [1 << 18, 1]
+
+
+def test_a_row_is_told_with_what_it_says_and_whose_it_is() -> None:
+    other = segment([4, 6], attempt=3)
+    ((_, _, (piece,)),) = windows([segment([]), other], 4, ())
+    assert piece.spot(1) == Spot(1, 6, int(plan(6)), 3, 1)
+    assert (piece.meta, piece.step.tolist(), piece.sample_id.tolist()) == (
+        other.meta,
+        [1, 1],
+        plan(other.position).tolist(),
+    )

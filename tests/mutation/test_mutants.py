@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import sys
 import types
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
 from called import called_by, lines_of
-from mutants import install, mutants
+from mutants import install, mutants, plain_function
 from testmap import TestMap
 
 SOURCE = '''
@@ -101,6 +102,31 @@ def test_one_in_a_function_is_in_force_where_it_was_imported(small_module: types
 def test_one_in_a_property(small_module: types.ModuleType) -> None:
     mutant_of("self.size * 2", "self.size // 2", small_module)
     assert small_module.Box(6).double == 3
+
+
+def test_the_plain_function_within_what_wraps_one() -> None:
+    def double(box: list[int]) -> int:
+        return len(box) * 2
+
+    for kept in (property(double), cached_property(double), cache(double), classmethod(double)):
+        assert plain_function(kept) is double
+
+
+def test_what_makes_a_fields_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+from dataclasses import dataclass, field
+@dataclass(frozen=True)
+class Held:
+    values: list = field(default_factory=lambda: [1])
+"""
+    module = types.ModuleType("a_module_with_a_factory")
+    module.__file__ = "a_module_with_a_factory.py"
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(source, vars(module))
+    tree = ast.parse(source)
+    install(next(m for m in mutants(module.__name__, tree) if (m.before, m.after) == ("1", "2")), tree)
+    assert module.Held().values == [2]
+    assert module.Held([3]).values == [3]
 
 
 def test_a_removed_statement(small_module: types.ModuleType) -> None:
