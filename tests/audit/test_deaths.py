@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import evidence_in_memory as small
+import pytest
 from evidence_in_memory import Line, begun, log, receipt, recorded
 
 from chaos.audit.deaths import Observed, explained, mismatch, observe, orphaning, receipts_of, unexplained

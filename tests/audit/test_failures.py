@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import evidence_in_memory as small
+import pytest
+from evidence_in_memory import log, receipt, recorded
 from judging import Judge
 from simulated_run import F0, Proc, Settings, Simulation, fault
-from evidence_in_memory import log, receipt, recorded
 
 from chaos.audit import audit_run
 from chaos.audit.events import Detected, Exited, Finished, GaveUp, Joined, Previous, ProcessNamed, Resumed, Training

@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import evidence_in_memory as small
 import numpy as np
 import numpy.typing as npt
 import plan_reference
 import pytest
-import evidence_in_memory as small
 from audit_files import bodies, bulk, rechain
+from evidence_in_memory import Line, begun, recorded, segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import Judge
 from simulated_run import F0, Settings, Simulation, one_kill, two_kills
-from evidence_in_memory import Line, begun, recorded, segment
 
 from chaos.audit import audit_run
 from chaos.audit import order as order_module

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import pytest
 import evidence_in_memory as small
+import pytest
+from evidence_in_memory import Line, begun, checkpoint, log, recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from evidence_in_memory import Line, begun, checkpoint, log, recorded
 
 from chaos.audit import progress as progress_module
 from chaos.audit.evidence import Evidence, FileNamed, FileSeen, Fingerprints, Manifest, ManifestSeen, ShardSeen

@@ -7,14 +7,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import evidence_in_memory as small
 import numpy as np
 import pytest
-import evidence_in_memory as small
+from evidence_in_memory import Line, log, recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import Judge
 from simulated_run import Edit, Simulation, two_kills
-from evidence_in_memory import Line, log, recorded
 
 from chaos.audit.events import NonFinite, Restored
 from chaos.audit.evidence import HistoryFile

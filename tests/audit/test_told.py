@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import evidence_in_memory as small
+import pytest
 from audit_files import bodies, rechain
+from evidence_in_memory import Line, begun, checkpoint, log, recorded
 from judging import Judge
 from simulated_run import F0, F1, Edit, Settings, Simulation, fault, two_kills
-from evidence_in_memory import Line, begun, checkpoint, log, recorded
 
 from chaos.audit import audit_run
 from chaos.audit.events import Chosen, Fenced, Finished, Formed, Joined, Loaded, Published, Restored

@@ -221,10 +221,6 @@ def _at_import(module: types.ModuleType, code: types.CodeType) -> None:
             for method, value in vars(old).items():
                 if isinstance(value, types.FunctionType):
                     value.__defaults__ = vars(new)[method].__defaults__
-                    cells = zip(value.__closure__ or (), vars(new)[method].__closure__ or (), strict=True)
-                    for cell, fresh_cell in cells:  # of `__init__`: what makes a field's default
-                        if isinstance(cell.cell_contents, types.FunctionType):
-                            cell.cell_contents = fresh_cell.cell_contents
                 elif isinstance(value, (int, float, str, tuple)) and not method.startswith("__"):
                     setattr(old, method, vars(new)[method])
             for field, other in zip(_fields(old), _fields(new), strict=True):

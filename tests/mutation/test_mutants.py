@@ -112,23 +112,6 @@ def test_the_plain_function_within_what_wraps_one() -> None:
         assert plain_function(kept) is double
 
 
-def test_what_makes_a_fields_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = """
-from dataclasses import dataclass, field
-@dataclass(frozen=True)
-class Held:
-    values: list = field(default_factory=lambda: [1])
-"""
-    module = types.ModuleType("a_module_with_a_factory")
-    module.__file__ = "a_module_with_a_factory.py"
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(source, vars(module))
-    tree = ast.parse(source)
-    install(next(m for m in mutants(module.__name__, tree) if (m.before, m.after) == ("1", "2")), tree)
-    assert module.Held().values == [2]
-    assert module.Held([3]).values == [3]
-
-
 def test_a_removed_statement(small_module: types.ModuleType) -> None:
     mutant_of("found.append(value)", "(removed)", small_module)
     assert small_module.gathered([1]) == []
