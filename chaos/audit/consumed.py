@@ -111,8 +111,6 @@ def ids_missing(evidence: Evidence, segments: Sequence[Segment]) -> Iterator[str
     for segment in segments:
         meta = segment.meta
         finished = meta.last_step if meta.microbatch else meta.last_step + 1
-        if finished <= meta.first_step:
-            continue
         found = recorded.get((meta.attempt, meta.rank))
         there = 0 if found is None else len(found.after(meta.first_step))
         if there < finished - meta.first_step:

@@ -82,12 +82,12 @@ def _restores(file: HistoryFile) -> Iterator[tuple[int, int, int]]:
 
 
 def _stretches(file: HistoryFile) -> Iterator[tuple[int, int, int]]:
-    """(n, attempt, rank) of the steps after which either changes: those between say nothing more."""
+    """(n, attempt, rank) of the steps between which either changes, first and last: those between say nothing more."""
     done = file.steps
     own = np.flatnonzero(done.attempt != NO_ATTEMPT)
     n, attempt, rank = done.n[own], done.attempt[own], done.rank[own]
-    starts = np.flatnonzero((attempt[1:] != attempt[:-1]) | (rank[1:] != rank[:-1])) + 1
-    for i in [0, *starts.tolist()] if own.size else []:
+    ends = np.flatnonzero((attempt[1:] != attempt[:-1]) | (rank[1:] != rank[:-1]))
+    for i in sorted({0, *ends.tolist(), *(ends + 1).tolist(), len(own) - 1}) if own.size else []:
         yield int(n[i]), int(attempt[i]), int(rank[i])
 
 

@@ -242,6 +242,15 @@ def test_a_process_that_only_restores_serves_too() -> None:
     ]
 
 
+def test_a_process_that_trains_on_behind_the_restore_of_a_later_attempt() -> None:
+    """Though its updates are in turn, and nothing of the later attempt lies between them."""
+    lines = [(1, restored(0, 0)), *trained(1, 0, 1, 2), (2, restored(0, 2)), *trained(1, 0, 3)]
+    told = ["worker-h-1-10.jsonl trained on in attempt 1 after it had begun attempt 2"]
+    assert out_of_turn(lines) == told
+    assert out_of_turn([*lines, *trained(2, 0, 3)]) == told
+    assert out_of_turn([*lines[:-1], *trained(2, 0, 3, 4)]) == []
+
+
 def test_a_process_that_goes_back_is_told_once() -> None:
     found = out_of_turn([*trained(2, 0, 3), *trained(1, 0, 2), *trained(0, 0, 1)])
     assert found == ["worker-h-1-10.jsonl trained on in attempt 1 after it had begun attempt 2"]
