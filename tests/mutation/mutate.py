@@ -69,7 +69,7 @@ class Mutation:
         for path in {nodeid.partition("::")[0]: nodeid for nodeid in sorted(self.items)}.values():
             self._protocol(path)  # so that what is imported and cached late is there before the forks
         gc.freeze()
-        shared = set(self.wanted.base.iterdir())
+        shared = self._folders()
         done = {r["id"]: r for r in read(self.results)}
         for result in done.values():
             self._note(result)
@@ -87,8 +87,12 @@ class Mutation:
 
     def _tidy(self, shared: set[Path]) -> None:
         """Removes the folders of the tests that a child ran: thousands of them would fill the memory."""
-        for folder in set(self.wanted.base.iterdir()) - shared:
+        for folder in self._folders() - shared:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _folders(self) -> set[Path]:
+        """Those that tests were given; there is no place for them until one has asked for its own."""
+        return set(self.wanted.base.iterdir()) if self.wanted.base.exists() else set()
 
     def _is_open(self, before: Result | None) -> bool:
         return before is None or (self.wanted.again and before["outcome"] in ("survived", "uncovered"))
