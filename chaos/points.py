@@ -130,6 +130,7 @@ _ALL: list[Point] = [
     *_group(
         "recovery",
         "rank",
+        ("recover.joining", Pace.ONCE, "the rank's input starts, and it is about to join the new process group"),
         ("recover.joined", Pace.ONCE, "the rank is in the new process group"),
         ("recover.load.half", Pace.VARIES, "half of a candidate's files are read and verified"),
         ("recover.loaded", Pace.VARIES, "the candidate is read and verified, no state has changed"),

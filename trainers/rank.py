@@ -59,7 +59,7 @@ class Rank:
         self._loaded: Loaded | None = None
         self._staging: Staging | None = None
         self._saver: Saver | None = None
-        self._store: object = None
+        self._store: tuple[int, object] | None = None  # of which attempt
 
     def survey(self) -> Survey:
         """Opens and digests the dataset. Raises WorkloadError, DatasetError, PrecisionUnavailable."""
@@ -81,9 +81,10 @@ class Rank:
         saver, last = self._saver, self._ending
         return (saver is None or saver.abandon(_ABANDON_S)) and (last is None or last.ended(_ABANDON_S))
 
-    def open_store(self) -> tuple[str, int]:
-        """The rendezvous store of the next group, in this process; replaces the last one."""
-        self._store, host, port = reducer.open_store(self._spec.recovery_deadline_s)
+    def open_store(self, attempt: int) -> tuple[str, int]:
+        """The rendezvous store of this attempt's group, in this process; replaces the last one."""
+        store, host, port = reducer.open_store(self._spec.recovery_deadline_s)
+        self._store = attempt, store
         return host, port
 
     def prepare(self, assignment: Assignment, candidate: Candidate | None) -> Vote:
@@ -96,6 +97,7 @@ class Rank:
         self._points.enter(assignment.attempt, "rank", assignment.rank, self._history)
         self._history.record("preparing", assignment.attempt, rank=assignment.rank)
         self._start_pipeline(*(candidate.moment if candidate else (0, 0)))
+        self._at("recover.joining")
         reducer.join_group(assignment.attempt, assignment.rank, self._spec.ranks, assignment.host, assignment.port,
                            self._spec.recovery_deadline_s)
         self._history.record("joined", assignment.attempt, rank=assignment.rank, world=self._spec.ranks)
@@ -223,7 +225,9 @@ class Rank:
         return self._pipeline is not None and self._pipeline.waiting
 
     def interrupt(self, attempt: int) -> None:
-        """This attempt is over: the rank stops at its next point, or where it waits for data."""
+        """This attempt is over: the rank stops at its next point, or where it waits for data or for others to join."""
+        if self._store is not None and self._store[0] <= attempt:
+            self._store = None  # who waits there for one that is dead notices that it is gone
         if self._assignment is not None and self._assignment.attempt <= attempt:
             self._stop.set()
             if self._pipeline is not None:

@@ -84,10 +84,11 @@ def join_group(attempt: int, rank: int, ranks: int, host: str, port: int, timeou
         return
     limit = datetime.timedelta(seconds=timeout_s)
     try:
+        socket.create_connection((host, port), timeout_s).close()  # torch would try again until the deadline
         store = PrefixStore(f"attempt-{attempt}", TCPStore(host, port, is_master=False, timeout=limit))
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=limit)
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         _forget_names()
         raise Interrupted(f"rank {rank} could not join the group of attempt {attempt}: {error}") from error
 

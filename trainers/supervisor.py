@@ -203,7 +203,7 @@ class Supervisor:
                 verdicts[publish.name] = str(error)
 
     def _prepare(self, attempt: int, candidate: Candidate | None) -> dict[Any, Process]:
-        host, port = result_of(self._group.ranks[0].actor.open_store.remote(), self._group.ranks[0])
+        host, port = result_of(self._group.ranks[0].actor.open_store.remote(attempt), self._group.ranks[0])
         survey, clock = self._surveyed(), self._history.clock
         return {
             process.actor.prepare.remote(Assignment(attempt, rank, host, port, survey, clock), candidate): process

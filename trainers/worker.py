@@ -120,8 +120,8 @@ class Worker:
             self._rank_or_none.interrupt(attempt)
 
     @ray.method(concurrency_group="control")
-    def open_store(self) -> tuple[str, int]:
-        return self._rank.open_store()
+    def open_store(self, attempt: int) -> tuple[str, int]:
+        return self._rank.open_store(attempt)
 
     def load_libraries(self) -> None:
         """Imports torch, Ray Data and what they load late; called at once, so that all workers do it side by side."""

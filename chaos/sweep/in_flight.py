@@ -53,6 +53,7 @@ _AT = {
     "retire.before": "nothing: the checkpoint is published, and no older one is touched",
     **dict.fromkeys(("retire.logged", "retire.listed", "retire.after_unlink", "retire.between"), _LEFTOVERS),
     "retire.after": "nothing: the retired shards are gone",
+    "recover.joining": "a process group that others of it may wait in; nothing is loaded",
     "recover.joined": "the new process group; nothing is loaded",
     "recover.load.half": "a candidate in memory, half verified; the store is only read",
     "recover.loaded": "a candidate in memory, verified; not yet chosen in the log, and no state has changed",

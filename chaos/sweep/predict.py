@@ -16,7 +16,7 @@ from chaos.sweep.outline import Outline
 
 _EXACT_BEFORE = ("step.begin", "microbatch.fetched", "microbatch.forward", "microbatch.backward", "reduce.before")
 _REPORTED = ("save.done",)
-_BEFORE_CHOICE = ("recover.joined", "recover.load.half", "recover.loaded")
+_BEFORE_CHOICE = ("recover.joining", "recover.joined", "recover.load.half", "recover.loaded")
 _IN_THE_LOG = ("log.after_link", "log.after_unlink")
 _OF_EACH_SHARD = ("retire.after_unlink", "retire.between")
 

@@ -50,10 +50,10 @@ def test_a_hang_of_one_of_two_ranks(run) -> None:  # type: ignore[no-untyped-def
 
 
 def test_a_kill_at_every_stage_of_recovery_one_recovery_after_the_other(run) -> None:  # type: ignore[no-untyped-def]
-    stages = ("recover.joined", "recover.load.half", "recover.loaded", "recover.restored", "recover.first_step")
+    stages = tuple(f"recover.{at}" for at in ("joining", "joined", "load.half", "loaded", "restored", "first_step"))
     again = [kill(stage, 1, attempt=attempt, rank=attempt % 2) for attempt, stage in enumerate(stages, start=1)]
-    outcome = run(kill("microbatch.backward", 15, rank=1), *again, standbys=2, steps=12, max_attempts=7)
-    _valid(outcome, restarts=6)
+    outcome = run(kill("microbatch.backward", 15, rank=1), *again, standbys=2, steps=12, max_attempts=8)
+    _valid(outcome, restarts=7)
     assert [fault["receipt"]["point"] for fault in outcome.verdict["faults"][1:]] == list(stages)
     assert invariant(outcome, 9) == "valid"
     # What Ray notes of an actor's class it keeps to the end: one note for each new worker would be a leak.

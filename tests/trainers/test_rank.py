@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -172,10 +173,11 @@ def test_who_joins_is_not_where_the_last_attempt_ended(place: Place, monkeypatch
     life.prepare()
     life.train()
     phases: list[str] = []
-    monkeypatch.setattr(reducer, "join_group", lambda *_: phases.append(life.rank.phase))
+    for place_of, name in ((life.rank, "_start_pipeline"), (reducer, "join_group")):
+        monkeypatch.setattr(place_of, name, lambda *_: phases.append(life.rank.phase))
     life.attempt = -1
     life.prepare(place.published()[-1])
-    assert phases == ["preparing"]
+    assert phases[:2] == ["preparing", "recover.joining"]
 
 
 def test_who_waits_for_data_is_interrupted_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,9 +261,33 @@ def test_survey_names_what_a_checkpoint_depends_on(tmp_path: Path, dataset: Path
 
 def test_the_rendezvous_can_be_reached(place: Place) -> None:
     life = place.life()
-    for _ in range(2):
-        host, port = life.rank.open_store()
+    for attempt in (1, 2):
+        host, port = life.rank.open_store(attempt)
         socket.create_connection((host, port), DEADLINE_S).close()
+
+
+def test_who_waits_for_others_to_join_is_interrupted_there(place: Place) -> None:
+    """Which is told by torch, as of a peer that is lost: the deadline is a minute away."""
+    life = place.life()
+    rank = Rank(dataclasses.replace(life.spec, ranks=2), life.history, NoPoints())
+    host, port = rank.open_store(3)
+    rank.interrupt(2)  # of the attempt before: it came late
+    told: list[str] = []
+
+    def join() -> None:
+        try:
+            reducer.join_group(3, 0, 2, host, port, 60.0)
+        except Interrupted as error:
+            told.append(str(error))
+
+    waits = threading.Thread(target=join)
+    waits.start()
+    waits.join(1.0)
+    assert waits.is_alive()
+    rank.interrupt(3)
+    waits.join(DEADLINE_S)
+    assert not waits.is_alive()
+    assert "could not join the group of attempt 3" in told[0]
 
 
 def test_an_error_of_the_workload_leaves_what_was_published(place: Place) -> None:
