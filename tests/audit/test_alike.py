@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from evidence_by_hand import checkpoint, chose, evidence, fence, manifest, published
 from judging import Judge
-from pure_evidence import evidence, manifest
 from simulated_run import F0, F1, Edit, Settings, Simulation, killed_twice, loss, two_kills
 
 from chaos.audit import audit_run
 from chaos.audit.alike import differences, held, json_object
 from chaos.audit.evidence import (
-    Choose,
     Entry,
     Evidence,
-    Fence,
     FileNamed,
     FileSeen,
     ManifestSeen,
@@ -29,7 +27,7 @@ from chaos.audit.evidence import (
     ShardSeen,
     TensorSeen,
 )
-from chaos.audit.facts import Head, Process
+from chaos.audit.facts import Head
 from chaos.audit.formats import part_digest
 
 LAST = 12
@@ -214,7 +212,6 @@ def test_without_the_number_of_updates_their_counters_prove_nothing(tmp_path: Pa
 # -- one thing at a time, without files
 
 NULL = part_digest("scheduler", {}, "null")
-OWNER = Process(1, 1, "host")
 
 
 @dataclass
@@ -243,16 +240,16 @@ class Saved:
 
     @property
     def name(self) -> str:
-        return f"s{self.number:08d}-a{self.attempt:04d}"
+        return self.publish.name
 
     @property
     def publish(self) -> Publish:
-        return Publish(10 * self.attempt + self.number, self.attempt, self.name, f"sha256:{self.name}", self.number)
+        return published(10 * self.attempt + self.number, self.attempt, self.number)
 
     def manifest_seen(self) -> ManifestSeen:
         ranks = [RankNamed(rank, self.parts[rank], own, Head("w", 1, "c")) for rank, own in enumerate(self.own)]
         files = [FileNamed(f"shards/{self.name}-{rank}", "shard", rank, 1, "") for rank in range(len(self.own))]
-        body = manifest(self.name, self.number, attempt=self.attempt, ranks=tuple(ranks), files=tuple(files),
+        body = manifest(self.publish, self.attempt, ranks=tuple(ranks), files=tuple(files),
                         tensors=self.shared, world=len(self.own))  # fmt: skip
         return ManifestSeen(f"manifests/{self.name}.json", body, self.publish.digest)
 
@@ -271,12 +268,12 @@ def counter(value: float | None) -> TensorSeen:
 
 def holding(checkpoints: Sequence[Saved], entries: Sequence[Entry] | None = None) -> Evidence:
     """entries: by default all of one attempt, one after another."""
-    line: list[Entry] = [Fence(0, 0, "", OWNER), *(each.publish for each in checkpoints)]
+    line: list[Entry] = [fence(0, 0), *(each.publish for each in checkpoints)]
     files = [file for each in checkpoints for file in each.files()]
     return evidence(
         entries=line if entries is None else entries,
         manifests=[each.manifest_seen() for each in checkpoints],
-        files=files,
+        seen=files,
     )
 
 
@@ -539,8 +536,8 @@ def test_what_an_attempt_did_not_start_from_is_not_before_it() -> None:
     last = Saved(3, attempt=1)
     off_by(second, value=2.5)
     second.shared["optimizer/p1/step"] = "x"
-    entries: list[Entry] = [Fence(0, 0, "", OWNER), first.publish, second.publish, Fence(11, 1, "", OWNER),
-               Choose(12, 1, first.publish.ref, ()), last.publish]  # fmt: skip
+    entries: list[Entry] = [fence(0, 0), first.publish, second.publish, fence(11, 1),
+               chose(12, 1, first.publish), last.publish]  # fmt: skip
     assert list(differences(holding([first, second, last], entries))) == []
     off_by(last, value=9)
     assert list(differences(holding([first, second, last], entries))) == [
@@ -580,15 +577,15 @@ def test_a_damaged_shard_is_not_held() -> None:
     paths = [("shard", f"shards/{name}-r0000.safetensors"), ("ledger", f"ledger/{name}-r0000.arrow")]
 
     def shards(digest: str) -> list[int]:
-        body = manifest(name, 2, world=1, parts={"model": "", "optimizer": ""}, files=tuple(
+        body = manifest(checkpoint(2, 0), world=1, parts={"model": "", "optimizer": ""}, files=tuple(
             FileNamed(path, kind, 0, 1, digest) for kind, path in paths
         ), ranks=(RankNamed(0, dict.fromkeys(every, ""), {}, Head("w", 1, "c")),))  # fmt: skip
         files = [
             FileSeen(path, 1, "right", shard=ShardSeen({}, {}) if kind == "shard" else None) for kind, path in paths
         ]
-        entries: list[Entry] = [Fence(0, 0, "", OWNER), Publish(1, 0, name, "sha256:2", 2)]
-        seen = ManifestSeen(f"manifests/{name}.json", body, "sha256:2")
-        (found,) = held(evidence(entries=entries, manifests=[seen], files=files))
+        entries: list[Entry] = [fence(0, 0), published(1, 0, 2)]
+        seen = ManifestSeen(f"manifests/{name}.json", body, f"sha256:{name}")
+        (found,) = held(evidence(entries=entries, manifests=[seen], seen=files))
         return sorted(found.shards)
 
     assert shards("right") == [0]

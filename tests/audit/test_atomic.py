@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from audit_files import bodies, rechain
-from evidence_by_hand import RUN, Entries, begun, checkpoint, evidence, manifest, said, segment, shard, stored
+from evidence_by_hand import RUN, Entries, begun, checkpoint, complete, evidence, said, segment, shard, stored
 from judging import Judge, says
 from simulated_run import F0, Settings, Simulation, fault, one_kill, two_kills
 
@@ -313,15 +313,20 @@ CHECKPOINT = checkpoint(2, 0)
 NAME, SHARD, LEDGER = CHECKPOINT.name, shard(CHECKPOINT), segment(CHECKPOINT)
 
 
+def found(entries: Entries, **more: Any) -> Evidence:
+    """Of a run that says what it is."""
+    return evidence(entries, **{"begun": begun(), **more})
+
+
 def published(
     *after: Retire, lost: tuple[str, ...] = (), unreadable: tuple[str, ...] = (), times: int = 1
 ) -> Evidence:
     """A checkpoint of one rank, what of its files is lost or cannot be read, and entries after it."""
     log = Entries().fence().choose(None).publish(*[2] * times)
     log.made += after
-    store = stored(manifest(CHECKPOINT), lost=lost, unreadable=unreadable)
+    store = stored(complete(CHECKPOINT), lost=lost, unreadable=unreadable)
     entries = {f"log/{entry.seq:08d}.json" for entry in log.made}
-    return evidence(log, present=frozenset({f"manifests/{NAME}.json", *store["files"], *entries}), **store)
+    return found(log, present=frozenset({f"manifests/{NAME}.json", *store["seen"], *entries}), **store)
 
 
 def test_what_is_published_once_and_whole_is_valid() -> None:
@@ -330,37 +335,37 @@ def test_what_is_published_once_and_whole_is_valid() -> None:
 
 
 def test_no_log_at_all_is_not_judged() -> None:
-    assert atomic.check(evidence(Entries())).verdict == "not_judged"
+    assert atomic.check(found(Entries())).verdict == "not_judged"
 
 
 def test_a_log_of_which_nothing_can_be_read_is_judged() -> None:
     problem = Problem("store/log/00000000.json", "is no sealed file")
-    finding = atomic.check(evidence(Entries(), log=Log((), (problem,), None)))
+    finding = atomic.check(found(Entries(), log=Log((), (problem,), None)))
     assert (finding.verdict, finding.witness) == ("invalid", "store/log/00000000.json is no sealed file")
 
 
 def test_an_entry_that_the_system_would_not_let_be_read_proves_nothing() -> None:
     problem = Problem("store/log/00000000.json", "cannot be read: Permission denied", unreadable=True)
-    assert atomic.check(evidence(Entries(), log=Log((), (problem,), None))).verdict == "unknown"
+    assert atomic.check(found(Entries(), log=Log((), (problem,), None))).verdict == "unknown"
 
 
 def test_an_entry_alone_is_something_to_judge() -> None:
-    assert atomic.check(evidence(Entries().fence())).verdict == "valid"
+    assert atomic.check(found(Entries().fence())).verdict == "valid"
 
 
 def test_log_and_history_are_of_one_run() -> None:
     log = Entries().fence()
     other = Log(tuple(log.made), (), "run-9")
-    finding = atomic.check(evidence(log, log=other))
+    finding = atomic.check(found(log, log=other))
     assert finding.witness == "the commit log is of run run-9, the history of run-1"
     assert finding.verdict == "invalid"
-    assert atomic.check(evidence(log, log=other, run=begun(run="run-9"))).verdict == "valid"
-    assert atomic.check(evidence(log, log=other, run=None)).verdict == "valid"  # nothing says of which run it is
-    assert atomic.check(evidence(log, log=Log(tuple(log.made), (), None))).verdict == "valid"
+    assert atomic.check(found(log, log=other, begun=begun(run="run-9"))).verdict == "valid"
+    assert atomic.check(found(log, log=other, begun=None)).verdict == "valid"  # nothing says of which run it is
+    assert atomic.check(found(log, log=Log(tuple(log.made), (), None))).verdict == "valid"
 
 
 def test_what_was_recorded_as_appended_is_in_the_log() -> None:
-    finding = atomic.check(evidence(Entries().fence(), said(Published("s", 1, "d", 1), file="committer.jsonl")))
+    finding = atomic.check(found(Entries().fence(), events=[said(Published("s", 1, "d", 1), file="committer.jsonl")]))
     assert finding.verdict == "invalid"
     assert finding.witness == (
         "store/log/00000001.json is missing: committer.jsonl recorded that this publish was appended"
@@ -393,7 +398,7 @@ def test_a_shard_that_is_there_must_be_whole_even_where_it_was_retired() -> None
 def test_strays_are_what_nothing_published_names() -> None:
     whole = published()
     assert atomic.strays(whole) == ()
-    lost = evidence(Entries().fence(), manifests={}, present=whole.store.present)
+    lost = found(Entries().fence(), manifests={}, present=whole.store.present)
     left = {f"manifests/{NAME}.json", SHARD, LEDGER, "log/00000001.json", "log/00000002.json"}
     assert atomic.strays(lost) == tuple(sorted(left))
 
@@ -401,13 +406,13 @@ def test_strays_are_what_nothing_published_names() -> None:
 def test_files_of_a_manifest_that_is_lost_are_named_by_nothing() -> None:
     store = published().store
     log = Entries().fence().choose(None).publish(2)
-    assert atomic.strays(evidence(log, present=store.present)) == (LEDGER, SHARD)
+    assert atomic.strays(found(log, present=store.present)) == (LEDGER, SHARD)
     seen = ManifestSeen(f"manifests/{NAME}.json", problem="is no sealed file")
-    assert atomic.strays(evidence(log, manifests={NAME: seen}, present=store.present)) == (LEDGER, SHARD)
+    assert atomic.strays(found(log, manifests={NAME: seen}, present=store.present)) == (LEDGER, SHARD)
 
 
 def test_an_entry_that_cannot_be_read_is_no_stray() -> None:
     problem = Problem("store/log/00000001.json", "is no sealed file")
     log = Log(tuple(Entries().fence().made), (problem,), RUN)
     present = frozenset({"log/00000000.json", "log/00000001.json", "log/00000002.json"})
-    assert atomic.strays(evidence(Entries(), log=log, present=present)) == ("log/00000002.json",)
+    assert atomic.strays(found(Entries(), log=log, present=present)) == ("log/00000002.json",)

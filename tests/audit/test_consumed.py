@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from evidence_by_hand import evidence, said, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pure_evidence import evidence, step
 
 from chaos.audit import consumed as consumed_module
 from chaos.audit.consumed import _ids_by_step, _in_order, _Told, _whole_steps, ids_differ, ids_missing
@@ -148,7 +148,7 @@ def test_a_row_of_an_update_that_comes_after_the_segment_is_no_part_of_an_unfini
 
 def recorded(update: int, ids: Sequence[int], *, rank: int = 0, attempt: int | None = 0) -> Event[StepDone]:
     """What a rank records when that update is done, of which it consumed these samples."""
-    return step(rank, update + 1, ids=bulk_digest(np.array(ids, "<i8").data), attempt=attempt, file=f"worker-{rank}")
+    return said(step(rank, update + 1, ids=bulk_digest(np.array(ids, "<i8").data)), attempt, f"worker-{rank}")
 
 
 def test_ids_are_those_that_the_rank_recorded() -> None:
@@ -189,7 +189,7 @@ class Asked(Steps):
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 8), max_size=12))
 def test_texts_are_those_of_the_index_in_whatever_order_they_are_asked_for(indices: list[int]) -> None:
-    done = Steps.of([step(0, n, ids=f"text {n}") for n in range(9)])
+    done = Steps.of([said(step(0, n, ids=f"text {n}")) for n in range(9)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(consumed_module, "_TOLD", 3)
         told = _Told(done)
@@ -198,7 +198,7 @@ def test_texts_are_those_of_the_index_in_whatever_order_they_are_asked_for(indic
 
 def test_texts_that_are_asked_for_in_turn_are_taken_out_several_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumed_module, "_TOLD", 3)
-    done = Asked(Steps.of([step(0, n, ids=f"text {n}") for n in range(5)]))
+    done = Asked(Steps.of([said(step(0, n, ids=f"text {n}")) for n in range(5)]))
     told = _Told(done)
     for index in (0, 0, 1, 2, 3, 4, 3):
         assert told.ids(index) == f"text {index}"
@@ -206,7 +206,7 @@ def test_texts_that_are_asked_for_in_turn_are_taken_out_several_at_a_time(monkey
 
 
 def test_texts_are_taken_out_some_hundred_at_a_time() -> None:
-    done = Asked(Steps.of([step(0, n) for n in range(300)]))
+    done = Asked(Steps.of([said(step(0, n)) for n in range(300)]))
     told = _Told(done)
     for index in range(300):
         told.ids(index)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import evidence_in_memory as small
 import pytest
-from evidence_in_memory import Line, begun, log, receipt, recorded
+from evidence_by_hand import Line, begun, evidence, fence, receipt, recorded
 
 from chaos.audit.deaths import Observed, explained, mismatch, observe, orphaning, receipts_of, unexplained
 from chaos.audit.disturbance_events import StoreFailed
@@ -21,7 +20,7 @@ from chaos.audit.events import (
     ProcessNamed,
     Resumed,
 )
-from chaos.audit.evidence import Evidence, FileSeen, HistoryFile
+from chaos.audit.evidence import Entry, Evidence, FileSeen, HistoryFile
 from chaos.audit.facts import Fault, Gate, GateHeld, Head, Outage, Process, Receipt, Slow
 
 FAULT = Fault("f0", "sigkill", 0, "rank", 1, "step.end", 1, None, None)
@@ -57,13 +56,13 @@ STRUCK = receipt("sigkill", "rank", 1, 0, 5, history=HEAD)
     ],
 )
 def test_a_receipt_is_of_what_was_planned(planned: dict[str, Any], held: dict[str, Any], words: str) -> None:
-    found = mismatch(small.evidence(run=begun()), replace(FAULT, **planned), replace(STRUCK, **held))
+    found = mismatch(evidence(begun=begun()), replace(FAULT, **planned), replace(STRUCK, **held))
     assert found.startswith(words)
     assert bool(found) == bool(words)
 
 
 def test_without_a_supervisors_record_any_run_may_be_the_one() -> None:
-    assert mismatch(small.evidence(), FAULT, replace(STRUCK, run="run-2")) == ""
+    assert mismatch(evidence(), FAULT, replace(STRUCK, run="run-2")) == ""
 
 
 @pytest.mark.parametrize(
@@ -78,8 +77,8 @@ def test_without_a_supervisors_record_any_run_may_be_the_one() -> None:
 def test_a_gate_that_was_planned_has_been_held(held: GateHeld | None, fits: bool) -> None:
     planned = replace(FAULT, gate=Gate("committer", None, "publish.before", 2))
     words = "was planned behind a gate at publish.before, its receipt does not say that it was held"
-    assert mismatch(small.evidence(run=begun()), planned, replace(STRUCK, gate=held)) == ("" if fits else words)
-    assert mismatch(small.evidence(run=begun()), FAULT, replace(STRUCK, gate=held)) == ""
+    assert mismatch(evidence(begun=begun()), planned, replace(STRUCK, gate=held)) == ("" if fits else words)
+    assert mismatch(evidence(begun=begun()), FAULT, replace(STRUCK, gate=held)) == ""
 
 
 @pytest.mark.parametrize(
@@ -90,9 +89,9 @@ def test_a_receipt_is_written_beside_the_history_of_the_process_that_it_names(ro
     planned, name = replace(FAULT, role=role), f"{file}-h-5-50.jsonl"
     struck = replace(STRUCK, role=role, history=Head(name, 3, "c"))
     for boot, words in (("b", ""), ("c", f"has a receipt of another boot than history/{name}")):
-        known = small.evidence([recorded(file, 5, boot=boot)], run=begun())
+        known = evidence(files=[recorded(file, 5, boot=boot)], begun=begun())
         assert mismatch(known, planned, struck) == words
-    unknown = small.evidence([recorded(file, 6, boot="c")], run=begun())
+    unknown = evidence(files=[recorded(file, 6, boot="c")], begun=begun())
     assert mismatch(unknown, planned, struck) == ""
     words = "has a receipt that does not say how far the struck process had recorded"
     assert mismatch(unknown, planned, replace(struck, history=None)) == words
@@ -103,12 +102,12 @@ def test_a_receipt_is_written_beside_the_history_of_the_process_that_it_names(ro
 
 def test_a_data_task_has_no_history() -> None:
     data = replace(STRUCK, role="data", history=None)
-    assert mismatch(small.evidence(run=begun()), replace(FAULT, role="data"), data) == ""
+    assert mismatch(evidence(begun=begun()), replace(FAULT, role="data"), data) == ""
 
 
 def test_receipts_of_a_fault_are_those_of_its_name() -> None:
     receipts = [replace(STRUCK, fault=name) for name in ("f0", "f1", "f0", "f00")]
-    assert receipts_of(small.evidence(receipts=receipts), FAULT) == (receipts[0], receipts[2])
+    assert receipts_of(evidence(receipts=receipts), FAULT) == (receipts[0], receipts[2])
 
 
 # -- what was seen
@@ -138,8 +137,8 @@ def launched(*lines: Line, **others: Any) -> HistoryFile:
     return recorded("launcher", 2, *lines, **others)
 
 
-def seen(struck: Receipt, *files: HistoryFile, entries: tuple[Any, ...] = ()) -> Observed | None:
-    return observe(small.evidence(files, log(*entries), (struck,), begun()), struck)
+def seen(struck: Receipt, *files: HistoryFile, entries: tuple[Entry, ...] = ()) -> Observed | None:
+    return observe(evidence(entries, files, (struck,), begun=begun()), struck)
 
 
 @pytest.mark.parametrize("end", [exited, confirmed])
@@ -158,8 +157,8 @@ def test_a_kill_is_seen_where_the_process_ended_and_was_found_lost(end: Any) -> 
 def test_a_process_that_nobody_missed_was_not_seen_to_die() -> None:
     alone = Observed(5, "exited", 9, None)
     end = launched(exited(5, 9))
-    one = (("fence", 0, 1), ("fence", 1, 1))
-    two = (("fence", 0, 1), ("fence", 1, 3))
+    one = (fence(0, 0), fence(1, 1))
+    two = (fence(0, 0), fence(1, 1, 3))
     assert seen(STRUCK, led(), end) is None
     assert seen(STRUCK, led(lost(6)), end, entries=one) is None
     assert seen(STRUCK, end, entries=two) == alone
@@ -174,7 +173,7 @@ def test_a_hang_is_seen_by_those_who_waited(how: str) -> None:
     assert seen(hang, led(lost(5, how)), end) == hung
     assert seen(hang, led(lost(5), lost(5, how), lost(5, "stopped")), end) == hung
     assert seen(hang, led(lost(5, "actor_died"), lost(5, "raised")), end) is None
-    assert seen(hang, led(), end, entries=(("fence", 0, 1), ("fence", 1, 3))) is None
+    assert seen(hang, led(), end, entries=(fence(0, 0), fence(1, 1, 3))) is None
     assert seen(hang, led(lost(5, how))) is None
 
 
@@ -196,7 +195,7 @@ def test_after_a_notice_a_process_ends_by_that_signal_or_is_killed_when_its_grac
     over = 2_000_000_100
 
     def left(signal: int, at: int, struck: Receipt = notice, boot: str = "b") -> bool:
-        return seen(struck, led(lost(5)), launched(end(5, signal), times={1: at}, boot=boot)) is not None
+        return seen(struck, led(lost(5)), launched((*end(5, signal), at), boot=boot)) is not None
 
     assert left(15, 0)
     assert left(15, 0, boot="c")
@@ -213,9 +212,9 @@ def test_after_a_notice_a_process_ends_by_that_signal_or_is_killed_when_its_grac
 
 def test_of_several_ends_by_that_signal_one_after_the_grace_is_enough() -> None:
     notice = replace(STRUCK, kind="sigterm", grace_s=None, t_ns=100)
-    early, late = launched(exited(5, 9), times={1: 50}), led(lost(5), confirmed(5, 9), times={2: 150})
+    early, late = launched((*exited(5, 9), 50)), led(lost(5), (*confirmed(5, 9), 150))
     assert seen(notice, early, late) == Observed(5, "actor_died", 9, None)
-    assert seen(notice, launched(exited(6, 9), times={1: 150}), led(lost(5), confirmed(5, 9), times={2: 50})) is None
+    assert seen(notice, launched((*exited(6, 9), 150)), led(lost(5), (*confirmed(5, 9), 50))) is None
 
 
 def test_a_data_task_is_seen_by_its_receipt_only() -> None:
@@ -267,7 +266,7 @@ def test_what_ends_no_process_is_seen_of_the_file_or_of_the_process() -> None:
     damage = replace(STRUCK, kind="damage", path="store/shards/x", before="a", after="b")
     for digest, seen_as in (("b", Observed(None, "damaged")), ("a", None)):
         files = {"shards/x": FileSeen("shards/x", 1, digest)}
-        assert observe(small.evidence(receipts=(damage,), seen=files), damage) == seen_as
+        assert observe(evidence(receipts=(damage,), seen=files), damage) == seen_as
     outage = replace(STRUCK, kind="outage", outage=Outage(2, None), t_ns=0)
     failures: list[Line] = [(0, StoreFailed("the store"))] * 2
     assert seen(outage, recorded("worker", 5, *failures)) == Observed(5, "2 errors")
@@ -282,7 +281,7 @@ def named(pid: int, role: str = "rank", rank: int | None = 1) -> Line:
 
 
 def told(*files: HistoryFile, receipts: tuple[Receipt, ...] = ()) -> list[str]:
-    return list(unexplained(small.evidence(files, receipts=receipts)))
+    return list(unexplained(evidence((), files, receipts)))
 
 
 def says(pid: int, how: str, who: str = "rank 1") -> str:
@@ -336,7 +335,7 @@ def test_a_kill_in_an_attempt_accounts_for_an_end_by_its_own_signal(
 
 
 def whole(*files: HistoryFile, receipts: tuple[Receipt, ...] = ()) -> Evidence:
-    return small.evidence(files, receipts=receipts)
+    return evidence((), files, receipts)
 
 
 def test_processes_of_a_supervisor_that_is_gone_are_left_behind() -> None:

@@ -9,15 +9,15 @@ from typing import Any
 
 import audit_files as files
 import pytest
+from evidence_by_hand import begun, checkpoint, evidence, fence, manifest, receipt, recorded, said, step
 from judging import Judge
-from pure_evidence import begun, evidence, manifest, of, process, receipt, step
 from simulated_run import Settings, Simulation, fault
 
 from chaos.audit import audit_run
 from chaos.audit.disturbance_events import Noticed, Slowed, StoreFailed
 from chaos.audit.disturbances import disturbed, unasked
 from chaos.audit.events import Event
-from chaos.audit.evidence import Entry, Evidence, Fence, FileSeen, ManifestSeen, Publish
+from chaos.audit.evidence import Entry, Evidence, FileSeen, ManifestSeen, Publish
 from chaos.audit.facts import Outage, Process, Receipt, Slow
 
 SLOW = fault(0, 0, "rank", 1, "microbatch.forward", kind="slow", slow={"delay_s": 0.05, "passages": 2})
@@ -180,13 +180,13 @@ def struck(path: str | None, after: str | None = "new") -> Receipt:
 
 @pytest.mark.parametrize("path", ["store/shards/x", "shards/x"])
 def test_damage_is_seen_in_the_file_or_in_its_absence(path: str) -> None:
-    there = evidence(files=[FileSeen("shards/x", 3, "new"), FileSeen("shards/y", 3, "old")], present=["shards/x"])
+    there = evidence(seen=[FileSeen("shards/x", 3, "new"), FileSeen("shards/y", 3, "old")], present=["shards/x"])
     assert disturbed(there, struck(path)) == "damaged"
     assert disturbed(evidence(present=["shards/y"]), struck(path)) == "removed since"
 
 
 def test_damage_of_which_the_file_shows_nothing_was_not_seen() -> None:
-    whole = evidence(files=[FileSeen("shards/x", 3, "old")], present=["shards/x"])
+    whole = evidence(seen=[FileSeen("shards/x", 3, "old")], present=["shards/x"])
     assert disturbed(whole, struck("store/shards/x")) is None
     assert disturbed(evidence(present=["shards/x"]), struck("store/shards/x", after=None)) is None
     assert disturbed(evidence(), struck(None)) is None
@@ -194,17 +194,20 @@ def test_damage_of_which_the_file_shows_nothing_was_not_seen() -> None:
 
 # -- errors of the store, one thing at a time
 
-PROCESSES = [process("worker", 1), process("other", 2), process("later", 1, boot="boot 2")]
+PROCESSES = [
+    recorded("worker", pid, name=name, boot=boot, closed=True)
+    for name, pid, boot in (("worker", 1, "b"), ("other", 2, "b"), ("later", 1, "boot 2"))
+]
 
 
 def errors(*at: int, file: str = "worker") -> list[Event[StoreFailed]]:
-    return [of(StoreFailed(f"shards/{t_ns}"), file=file, t_ns=t_ns) for t_ns in at]
+    return [said(StoreFailed(f"shards/{t_ns}"), file=file, t_ns=t_ns) for t_ns in at]
 
 
 def unanswered(events: list[Event[StoreFailed]], operations: int | None) -> str | None:
     """How an outage is seen that struck process 1 at 100 ns."""
     planned = Outage(operations, None if operations else 2.0)
-    return disturbed(evidence(events=events, processes=PROCESSES), receipt("outage", t_ns=100, outage=planned))
+    return disturbed(evidence(events=events, files=PROCESSES), receipt("outage", t_ns=100, outage=planned))
 
 
 def test_an_outage_is_seen_if_as_many_errors_came_as_had_to() -> None:
@@ -225,19 +228,22 @@ def test_errors_before_the_outage_of_others_and_of_another_boot_are_not_its() ->
     assert unanswered([*errors(101, 102), *errors(103, file="other")], 1) == "2 errors"
     assert unanswered([*errors(101, 102), *errors(103, file="later")], 1) == "2 errors"
     assert unanswered(errors(101, file="nobody's"), 1) is None
+    lost = evidence(events=errors(101))
+    lost = replace(lost, history=replace(lost.history, files={}))
+    assert disturbed(lost, receipt("outage", t_ns=100, outage=Outage(1, None))) is None
 
 
 def test_errors_whose_file_does_not_say_whose_it_is_are_nobodys() -> None:
     (anonymous,) = (replace(each, opened=None) for each in PROCESSES[:1])
     told = receipt("outage", t_ns=100, outage=Outage(1, None))
-    assert disturbed(evidence(events=errors(101), processes=[anonymous]), told) is None
+    assert disturbed(evidence(events=errors(101), files=[anonymous]), told) is None
 
 
 def test_a_process_is_known_by_pid_and_time_of_start() -> None:
-    known = evidence(events=errors(101), processes=PROCESSES)
+    known = evidence(events=errors(101), files=PROCESSES)
     told = receipt("outage", outage=Outage(1, None))
     assert disturbed(known, told) == "1 error"
-    for target in (Process(1, 11, "host"), Process(2, 10, "host")):
+    for target in (Process(1, 11, "h"), Process(2, 10, "h")):
         assert disturbed(known, replace(told, target=target)) is None
 
 
@@ -245,13 +251,13 @@ def test_a_process_is_known_by_pid_and_time_of_start() -> None:
 
 
 def ended(t_ns: int, *, passages: int = 2, file: str = "worker", n: int = 4, name: str = "f0") -> Event[Slowed]:
-    return of(Slowed(name, passages), file=file, t_ns=t_ns, n=n)
+    return said(Slowed(name, passages), file=file, t_ns=t_ns, n=n)
 
 
 def late(*events: Event[Any], delay_s: float = 0.5, point: str | None = "shard.half") -> str | None:
     """How a delay of two passages is seen that struck process 1 at 100 ns."""
     told = receipt("slow", t_ns=100, point=point, slow=Slow(delay_s, 2))
-    return disturbed(evidence(events=events, processes=PROCESSES), told)
+    return disturbed(evidence(events=events, files=PROCESSES), told)
 
 
 def test_a_delay_is_seen_if_it_took_as_long_as_it_had_to() -> None:
@@ -274,13 +280,16 @@ def test_instants_of_another_boot_prove_no_delay() -> None:
 
 def test_a_delay_within_steps_is_what_these_took_from_the_first_passage_to_the_last() -> None:
     steps = [
-        step(0, 1, train_s=100.0, n=1, t_ns=99),
-        step(0, 2, train_s=100.0, n=2, t_ns=100),
-        step(0, 3, train_s=1.0, n=3, t_ns=200),
-        step(0, 4, train_s=2.0, n=5, t_ns=300),
-        step(0, 5, train_s=100.0, n=6, t_ns=400),
+        said(step(0, 1, train_s=100.0), n=1, t_ns=99),
+        said(step(0, 2, train_s=100.0), n=2, t_ns=100),
+        said(step(0, 3, train_s=1.0), n=3, t_ns=200),
+        said(step(0, 4, train_s=2.0), n=5, t_ns=300),
+        said(step(0, 5, train_s=100.0), n=6, t_ns=400),
     ]
-    others = [step(0, 3, train_s=100.0, n=3, t_ns=200, file="other"), step(0, 3, train_s=9.0, attempt=1, t_ns=200)]
+    others = [
+        said(step(0, 3, train_s=100.0), n=3, t_ns=200, file="other"),
+        said(step(0, 3, train_s=9.0), attempt=1, t_ns=200),
+    ]
     end = ended(9_000_000_000)
     for point in ("step.begin", "microbatch.forward", "reduce.half", "optimizer.before", "scheduler.after"):
         assert late(*others, *steps, end, delay_s=1.5, point=point) == "3.00 s in 2 passages"
@@ -290,7 +299,7 @@ def test_a_delay_within_steps_is_what_these_took_from_the_first_passage_to_the_l
 
 
 def test_a_step_that_was_not_finished_counts_for_nothing() -> None:
-    assert late(step(0, 3, train_s=1.25, n=3, t_ns=200), ended(9_000_000_000), point="step.begin") == (
+    assert late(said(step(0, 3, train_s=1.25), n=3, t_ns=200), ended(9_000_000_000), point="step.begin") == (
         "1.25 s in 2 passages"
     )
     assert late(ended(9_000_000_000), point="step.begin") is None
@@ -304,10 +313,10 @@ STRAY_PATH = "manifests/s00000005-a0000.json"
 def lying(run: str = "run-9", digest: str = "new", *, published: bool = False, known: bool = True) -> Evidence:
     """A manifest s00000005-a0000 behind another one of this run. published: the log names it too."""
     name = "s00000005-a0000"
-    seen = ManifestSeen(STRAY_PATH, manifest(name, 5, run=run), digest)
-    ours = ManifestSeen("manifests/s00000004-a0000.json", manifest("s00000004-a0000", 4), "new")
+    seen = ManifestSeen(STRAY_PATH, manifest(checkpoint(5, 0), run=run), digest)
+    ours = ManifestSeen("manifests/s00000004-a0000.json", manifest(checkpoint(4, 0)), "new")
     broken = ManifestSeen("manifests/s00000003-a0000.json", problem="is no manifest")
-    entries: list[Entry] = [Fence(0, 0, "", Process(1, 1, "host")), Publish(1, 0, "s00000004-a0000", "new", 4)]
+    entries: list[Entry] = [fence(0, 0), Publish(1, 0, "s00000004-a0000", "new", 4)]
     entries += [Publish(2, 0, name, "new", 5)] if published else []
     return evidence(entries=entries, manifests=[broken, ours, seen], begun=begun() if known else None)
 
@@ -327,13 +336,13 @@ def test_a_manifest_of_another_run_needs_a_receipt_that_names_it() -> None:
     assert list(unasked(lying())) == words
     assert list(unasked(lying(published=True))) == list(unasked(lying(run="run-1"))) == []
     named = receipt("stray", path=f"store/{STRAY_PATH}")
-    for receipts, said in (
+    for receipts, found in (
         ([named], []),
         ([replace(named, path="store/x"), named], []),
         ([replace(named, path="store/x")], words),
         ([replace(named, kind="damage")], words),
     ):
-        assert list(unasked(with_receipts(lying(), *receipts))) == said
+        assert list(unasked(with_receipts(lying(), *receipts))) == found
 
 
 def with_receipts(of_a_run: Evidence, *receipts: Receipt) -> Evidence:
@@ -344,30 +353,30 @@ def with_receipts(of_a_run: Evidence, *receipts: Receipt) -> Evidence:
 
 
 def told(event: Event[Any], *receipts: Receipt) -> list[str]:
-    return list(unasked(evidence(events=[event], processes=PROCESSES, receipts=receipts)))
+    return list(unasked(evidence(events=[event], files=PROCESSES, receipts=receipts)))
 
 
 def test_a_notice_to_the_rank_itself_needs_a_receipt_of_its_process() -> None:
-    notice = of(Noticed(1, 7, own=True), attempt=3)
+    notice = said(Noticed(1, 7, own=True), attempt=3)
     words = ["rank 1 of attempt 3 was given notice before the end of step 7, and no receipt accounts for it"]
     assert told(notice) == words
-    assert told(notice, receipt("sigterm", 2)) == told(notice, receipt("sigkill", 1)) == words
-    assert told(notice, receipt("sigterm", 1)) == told(notice, receipt("sigkill", 1), receipt("sigterm", 1)) == []
-    assert told(of(Noticed(1, 7, own=False))) == []
+    assert told(notice, receipt("sigterm", pid=2)) == told(notice, receipt("sigkill")) == words
+    assert told(notice, receipt("sigterm")) == told(notice, receipt("sigkill"), receipt("sigterm")) == []
+    assert told(said(Noticed(1, 7, own=False))) == []
 
 
 def test_errors_of_the_store_need_a_receipt_of_their_process() -> None:
-    error = of(StoreFailed("shards/x"))
+    error = said(StoreFailed("shards/x"))
     words = ["history/worker says that shards/x was unavailable, and no receipt accounts for it"]
-    assert told(error) == told(error, receipt("outage", 2)) == told(error, receipt("slow", 1)) == words
-    assert told(error, receipt("outage", 1)) == told(error, receipt("outage", 2), receipt("outage", 1)) == []
+    assert told(error) == told(error, receipt("outage", pid=2)) == told(error, receipt("slow")) == words
+    assert told(error, receipt("outage")) == told(error, receipt("outage", pid=2), receipt("outage")) == []
 
 
 def test_of_several_errors_of_the_store_the_first_without_a_receipt_is_told() -> None:
     events = [*errors(1), *errors(2, 3, file="other")]
     words = "history/{} says that shards/{} was unavailable, and no receipt accounts for it"
-    assert list(unasked(evidence(events=events, processes=PROCESSES))) == [words.format("worker", 1)]
-    one = evidence(events=events, processes=PROCESSES, receipts=[receipt("outage", 1)])
+    assert list(unasked(evidence(events=events, files=PROCESSES))) == [words.format("worker", 1)]
+    one = evidence(events=events, files=PROCESSES, receipts=[receipt("outage")])
     assert list(unasked(one)) == [words.format("other", 2)]
 
 

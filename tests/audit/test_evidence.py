@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from evidence_by_hand import begun, evidence, manifest_seen, published, recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_evidence import begun, evidence, history, manifest, published
 
 from chaos.audit.evidence import (
     Candidate,
@@ -32,14 +32,14 @@ def test_what_is_not_said_to_be_unreadable_could_be_read() -> None:
 
 
 def test_what_else_may_be_left_out() -> None:
-    seen = manifest(published(1, 0, 4), {})
+    seen = manifest_seen(published(1, 0, 4), {})
     assert seen.manifest is not None
     assert seen.manifest.microbatch == 0
     assert (Log(()).problems, Log(()).run, History({}, ()).problems) == ((), None, ())
     assert (History({}, ()).by_kind, History({}, ()).by_kind is History({}, ()).by_kind) == ({}, False)
     file = HistoryFile("f", None, (), [], False, False)
     assert (file.advances, file.data, len(file.steps), file.problem) == (True, (), 0, None)
-    assert history("f").advances
+    assert recorded("worker").advances
 
 
 def test_of_a_dataset_that_was_not_read_no_row_is_known() -> None:
@@ -52,7 +52,7 @@ def test_the_moment_of_a_checkpoint_is_in_its_name_and_step() -> None:
     for microbatch in (0, 3):
         publish = published(1, 2, 7, microbatch)
         assert publish.moment == publish.ref.moment == (7, microbatch)
-        assert publish.ref == Ref(publish.name, "sha256:1", 7)
+        assert publish.ref == Ref(publish.name, f"sha256:{publish.name}", 7)
     assert Candidate("n", "d", 7, "chosen", "").ref == Ref("n", "d", 7)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_evidence import receipt
+from evidence_by_hand import receipt
 
 from chaos.audit.facts import Fault, Gate, GateHeld
 

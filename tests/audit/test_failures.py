@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import evidence_in_memory as small
 import pytest
-from evidence_in_memory import log, receipt, recorded
+from evidence_by_hand import evidence, fence, receipt, recorded
 from judging import Judge
 from simulated_run import F0, Proc, Settings, Simulation, fault
 
@@ -289,7 +288,7 @@ def was_lost(pid: int | None, how: str = "actor_died", role: str = "rank", rank:
 
 
 def told(*files: HistoryFile, entries: tuple[Entry, ...] = (), receipts: tuple[Receipt, ...] = ()) -> list[str]:
-    return list(unaccounted(small.evidence(files, entries, receipts)))
+    return list(unaccounted(evidence(entries, files, receipts)))
 
 
 SIGKILL = receipt("sigkill", "rank", 1, 0, 5)
@@ -368,7 +367,7 @@ def test_a_detection_in_no_attempt_is_none_of_attempt_0() -> None:
 
 def begun_by(*supervisors: int) -> tuple[Entry, ...]:
     """Attempts 0, 1, …, each begun by the supervisor of this pid."""
-    return log(*(("fence", attempt, pid) for attempt, pid in enumerate(supervisors)))
+    return tuple(fence(attempt, attempt, pid) for attempt, pid in enumerate(supervisors))
 
 
 @pytest.mark.parametrize(
@@ -460,11 +459,11 @@ def ended(pid: int, signal: int | None, code: int | None = None) -> Exited:
 def crashed(signal: int | None, *others: HistoryFile, at: int = 5, boot: str = "b",
             receipts: tuple[Receipt, ...] = ()) -> list[str]:  # fmt: skip
     """What is told of a process that ended at this instant."""
-    launcher = recorded("launcher", 8, (None, ended(9, signal)), times={1: at}, boot=boot)
+    launcher = recorded("launcher", 8, (None, ended(9, signal), at), boot=boot)
     return told(launcher, *others, receipts=receipts)
 
 
-LEADS = recorded("supervisor", 1, (0, Training()), (0, Training()), times={0: 3, 1: 4, 2: 9})
+LEADS = recorded("supervisor", 1, (0, Training(), 4), (0, Training(), 9), t_ns=3)
 
 
 def test_ways_to_end_a_process_that_are_no_crash() -> None:
@@ -486,23 +485,23 @@ def test_a_crash_counts_from_the_first_word_of_a_supervisor_to_its_last(at: int,
 @pytest.mark.parametrize("over", [Finished(12), GaveUp("no candidate")])
 @pytest.mark.parametrize(("at", "led"), [(5, True), (6, True), (7, False), (9, False)])
 def test_a_crash_counts_until_all_is_over(over: Finished | GaveUp, at: int, led: bool) -> None:
-    supervisor = recorded("supervisor", 1, (0, Training()), (0, over), (0, GaveUp("")), (0, Training()),
-                          times={0: 1, 1: 2, 2: 6, 3: 7, 4: 9})  # fmt: skip
+    supervisor = recorded("supervisor", 1, (0, Training(), 2), (0, over, 6), (0, GaveUp(""), 7), (0, Training(), 9),
+                          t_ns=1)  # fmt: skip
     assert len(crashed(11, supervisor, at=at)) == led
 
 
 def test_a_crash_counts_while_a_supervisor_of_the_same_boot_leads() -> None:
     assert crashed(11) == []
     assert crashed(11, LEADS, boot="c") == []
-    assert crashed(11, recorded("worker", 1, (0, Joined(0)), times={0: 3, 1: 9})) == []
-    assert crashed(11, recorded("supervisor", 1, (0, Training()), opened=False, times={0: 3, 1: 9})) == []
-    late = recorded("supervisor", 2, (0, Training()), times={0: 20, 1: 30})
+    assert crashed(11, recorded("worker", 1, (0, Joined(0), 9), t_ns=3)) == []
+    assert crashed(11, recorded("supervisor", 1, (0, Training(), 9), opened=False, t_ns=3)) == []
+    late = recorded("supervisor", 2, (0, Training(), 30), t_ns=20)
     assert len(crashed(11, late, LEADS)) == 1
 
 
 def test_a_crash_of_a_process_that_was_named_or_struck_is_told_elsewhere() -> None:
-    named = recorded("supervisor", 1, (0, ProcessNamed("rank", 0, 9, 90, "h", "")), (0, Training()), times={0: 3, 2: 9})
-    other = recorded("supervisor", 1, (0, ProcessNamed("rank", 0, 9, 91, "h", "")), (0, Training()), times={0: 3, 2: 9})
+    named = recorded("supervisor", 1, (0, ProcessNamed("rank", 0, 9, 90, "h", "")), (0, Training(), 9), t_ns=3)
+    other = recorded("supervisor", 1, (0, ProcessNamed("rank", 0, 9, 91, "h", "")), (0, Training(), 9), t_ns=3)
     assert crashed(11, named) == []
     assert len(crashed(11, other)) == 1
     assert crashed(11, LEADS, receipts=(receipt("sigkill", "standby", None, 0, 9),)) == []
@@ -511,8 +510,8 @@ def test_a_crash_of_a_process_that_was_named_or_struck_is_told_elsewhere() -> No
 
 
 def test_each_crash_is_told() -> None:
-    ends = ((None, ended(9, 9)), (None, ended(10, 11)), (None, ended(11, None, 1)), (None, ended(12, 6)))
-    launcher = recorded("launcher", 8, *ends, times={1: 5, 2: 5, 3: 5, 4: 5})
+    ends = ((9, 9), (10, 11), (11, None, 1), (12, 6))
+    launcher = recorded("launcher", 8, *((None, ended(*end), 5) for end in ends))
     assert [text[:28] for text in told(launcher, LEADS)] == [
         "process 10 died by signal 11",
         "process 12 died by signal 6,",

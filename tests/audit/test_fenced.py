@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_by_hand import Entries, evidence
+from evidence_by_hand import Entries, begun, evidence
 from judging import Judge
 from simulated_run import F0, Settings, Simulation, two_kills
 
@@ -120,5 +120,6 @@ def test_one_attempt_is_not_judged(tmp_path: Path, judged: Judge) -> None:
 
 
 def test_the_first_attempt_alone_need_not_say_what_it_starts_from() -> None:
-    finding = fenced.check(evidence(Entries().fence().publish(2).fence().publish(4).fence().choose(None).publish(6)))
+    log = Entries().fence().publish(2).fence().publish(4).fence().choose(None).publish(6)
+    finding = fenced.check(evidence(log, begun=begun()))
     assert (finding.verdict, finding.witness) == ("invalid", "entry 3 is a publish by attempt 1 before it chose")

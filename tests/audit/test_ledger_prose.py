@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from evidence_by_hand import evidence, recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_reference import sample_id
-from small_evidence import evidence, history
 
 from chaos.audit.coverage import Coverage, Expected, Repeat, Spot, Tally
 from chaos.audit.events import Restored
@@ -42,8 +42,8 @@ def segment(
 
 
 def restored(attempt: int, step: int, name: str | None = "s") -> HistoryFile:
-    lines = [(Restored(rank, name, None, step + rank, 4 * step + rank, {}, {}), attempt, 0) for rank in range(2)]
-    return history(f"worker-{attempt}", *lines)
+    lines = [(attempt, Restored(rank, name, None, step + rank, 4 * step + rank, {}, {}), 0) for rank in range(2)]
+    return recorded("worker", attempt, *lines)
 
 
 def told(
@@ -126,8 +126,8 @@ def test_a_start_from_nothing_restored_nothing() -> None:
 
 @pytest.mark.parametrize(("names", "told_"), [(("s", None), True), ((None, "s"), False)])
 def test_what_an_attempt_restored_is_what_its_first_rank_did(names: tuple[str | None, ...], told_: bool) -> None:
-    lines = [(Restored(rank, name, None, 2, 8, {}, {}), 1, 0) for rank, name in enumerate(names)]
-    (sentence,) = told(repeat(5, 5, [spot(5), spot(5, 1)]), files=[history("worker-1", *lines)])
+    lines = [(1, Restored(rank, name, None, 2, 8, {}, {}), 0) for rank, name in enumerate(names)]
+    (sentence,) = told(repeat(5, 5, [spot(5), spot(5, 1)]), files=[recorded("worker", 1, *lines)])
     assert sentence.endswith("; attempt 1 restored cursor 8 beside optimizer step 2") == told_
 
 

@@ -11,11 +11,13 @@ import audit_files as files
 import pytest
 from evidence_by_hand import (
     Entries,
+    begun,
     checkpoint,
-    damage,
+    complete,
     evidence,
-    manifest,
     note,
+    receipt,
+    recorded,
     said,
     segment,
     shard,
@@ -25,8 +27,9 @@ from judging import Judge, says
 from simulated_run import F0, F1, Settings, Simulation, fault, ref, two_kills
 
 from chaos.audit import audit_run, newest, read_files, read_store
-from chaos.audit.events import Chosen, Loaded, Opened, Restored
+from chaos.audit.events import Chosen, Loaded, Restored
 from chaos.audit.evidence import Manifest, Ref, Retire
+from chaos.audit.facts import Receipt
 
 DAMAGE = fault(5, 0, "store", None, None, kind="damage", hit=None)  # type: ignore[arg-type]
 F2 = fault(2, 2, "rank", 0, "step.end", hit=2)
@@ -587,17 +590,22 @@ def killed() -> Entries:
 
 def found(entries: Entries, *events: Any, manifests: tuple[Manifest, ...] = (), **more: Any) -> tuple[str, str]:
     """Verdict and witness, where everything published is there and whole but for what is named."""
-    known = manifests or tuple(manifest(checkpoint(step, 0)) for step in (2, 4))
-    lost, unreadable, receipts, opened = (more.get(key, ()) for key in ("lost", "unreadable", "receipts", "opened"))
+    known = manifests or tuple(complete(checkpoint(step, 0)) for step in (2, 4))
+    lost, unreadable, receipts, files = (more.get(key, ()) for key in ("lost", "unreadable", "receipts", "files"))
     store = stored(*known, lost=lost, unreadable=unreadable)
-    finding = newest.check(evidence(entries, *events, receipts=receipts, opened=dict(opened), **store))
+    finding = newest.check(evidence(entries, files, receipts, begun=begun(), events=events, **store))
     return finding.verdict.value, finding.witness
+
+
+def damage(path: str | None, attempt: int = 0, kind: str = "damage", **more: Any) -> Receipt:
+    """The receipt of one."""
+    return receipt(kind, "store", None, attempt, point=None, hit=None, path=path, **more)
 
 
 def restored(of: Ref | None, attempt: int, rank: int = 0, **changes: Any) -> Any:
     """What a rank says that it has restored, of a checkpoint whose parts all have the digest `d`."""
     name, digest, step = (None, None, 0) if of is None else (of.name, of.digest, of.step)
-    parts = {} if of is None else {**manifest(of).parts, **manifest(of).ranks[0].parts}
+    parts = {} if of is None else {**complete(of).parts, **complete(of).ranks[0].parts}
     told = {"rank": rank, "name": name, "digest": digest, "step": step, "cursor": step * 8, "parts": parts,
             "state": {}, "microbatch": 0 if of is None else of.moment[1], **changes}  # fmt: skip
     return said(Restored(**told), attempt)
@@ -705,7 +713,7 @@ def test_only_a_receipt_of_its_damage_says_that_a_whole_one_was_rejected_rightly
 
 def test_a_receipt_of_no_file_explains_no_rejection() -> None:
     log = killed().choose(OLD, note(NEW, "rejected", "digest"), note(OLD))
-    assert found(log, receipts=(replace(damage(""), path=None),))[0] == "invalid"
+    assert found(log, receipts=(damage(None),))[0] == "invalid"
 
 
 @pytest.mark.parametrize(("after_ns", "judgement"), [(-1, "invalid"), (0, "valid"), (1, "valid")])
@@ -714,8 +722,8 @@ def test_damage_is_a_fault_of_the_choice_that_came_after_it(after_ns: int, judge
     log = killed().choose(NEW, TOOK, PASSED)
     chosen = said(Chosen(NEW.name, NEW.digest, 4, 5), 1, "supervisor.jsonl", t_ns=1000)
     struck = damage(shard(NEW), attempt=1, t_ns=1000 + after_ns)
-    opened = {"supervisor.jsonl": Opened("run-1", "supervisor", 1, 10, "h", "b")}
-    verdict, witness = found(log, chosen, receipts=(struck,), lost=(shard(NEW),), opened=opened)
+    files = [recorded("supervisor", name="supervisor.jsonl", closed=True)]
+    verdict, witness = found(log, chosen, receipts=(struck,), lost=(shard(NEW),), files=files)
     assert verdict == ("valid" if judgement == "valid" else "invalid"), witness
 
 
@@ -723,17 +731,17 @@ def test_damage_is_a_fault_of_the_choice_that_came_after_it(after_ns: int, judge
 def test_without_a_clock_damage_of_the_attempts_before_was_there(attempt: int, judgement: str) -> None:
     log = killed().choose(NEW, TOOK, PASSED)
     gone = (replace(damage(shard(NEW), attempt), after=None),)
-    missing = manifest(NEW)
-    store = stored(manifest(OLD), missing)
-    file = store["files"][shard(NEW)]
-    store["files"][shard(NEW)] = replace(file, digest="other")
+    missing = complete(NEW)
+    store = stored(complete(OLD), missing)
+    file = store["seen"][shard(NEW)]
+    store["seen"][shard(NEW)] = replace(file, digest="other")
     receipts = (replace(gone[0], after="other"),)
-    assert newest.check(evidence(log, receipts=receipts, **store)).verdict == judgement
+    assert newest.check(evidence(log, receipts=receipts, begun=begun(), **store)).verdict == judgement
 
 
 def test_damage_of_unknown_date_is_a_fault_of_the_choice_unless_every_rank_restored_what_was_saved() -> None:
     log = killed().choose(NEW, TOOK, PASSED)
-    two = (manifest(OLD), manifest(NEW, world=2))
+    two = (complete(OLD), complete(NEW, world=2))
     both = [restored(NEW, 1, rank) for rank in (0, 1)]
     other = restored(NEW, 1, 1, parts={**both[0].what.parts, "model": "another"})
     for events, judgement in ((both, "unknown"), (both[:1], "invalid"), ([both[0], other], "invalid"), ([], "invalid")):
@@ -768,7 +776,7 @@ INSIDE = checkpoint(4, 0, 3)
 def test_what_a_rank_restored_inside_a_step(change: dict[str, Any], words: str) -> None:
     log = Entries().fence().choose(None).publish(4, microbatch=3).fence().choose(INSIDE, note(INSIDE))
     events = restored(None, 0), restored(INSIDE, 1, **change)
-    assert found(log, *events, manifests=(manifest(INSIDE),)) == (
+    assert found(log, *events, manifests=(complete(INSIDE),)) == (
         ("invalid", f"rank 0 of attempt 1 {words}") if words else ("valid", "")
     )
 
@@ -785,9 +793,9 @@ def test_a_start_from_nothing_has_nothing_of_an_update() -> None:
 
 def test_a_cursor_is_not_held_against_another_manifest_than_the_one_that_was_chosen() -> None:
     log = killed().choose(NEW, TOOK, PASSED)
-    store = stored(manifest(OLD), manifest(NEW))
+    store = stored(complete(OLD), complete(NEW))
     for name, seen in list(store["manifests"].items()):
         store["manifests"][name] = replace(seen, digest="sha256:other") if name == NEW.name else seen
-    finding = newest.check(evidence(log, restored(NEW, 1, cursor=5), **store))
+    finding = newest.check(evidence(log, begun=begun(), events=[restored(NEW, 1, cursor=5)], **store))
     assert "is not the manifest that entry 3 published" in finding.witness
     assert "cursor" not in finding.witness

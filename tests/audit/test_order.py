@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import evidence_in_memory as small
 import numpy as np
 import numpy.typing as npt
 import plan_reference
 import pytest
 from audit_files import bodies, bulk, rechain
-from evidence_in_memory import Line, begun, recorded, segment
+from evidence_by_hand import RUN, Line, begun, evidence, recorded, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import Judge
@@ -22,7 +21,7 @@ from simulated_run import F0, Settings, Simulation, one_kill, two_kills
 from chaos.audit import audit_run
 from chaos.audit import order as order_module
 from chaos.audit.events import Restored
-from chaos.audit.evidence import Segment
+from chaos.audit.evidence import Segment, SegmentMeta
 from chaos.audit.order import disorder, strange_samples
 from chaos.audit.plan import Plan
 
@@ -144,13 +143,13 @@ def restored(rank: int, number: int) -> Restored:
 
 
 def trained(attempt: int | None, rank: int, *numbers: int) -> list[Line]:
-    return [(attempt, small.step(rank, number)) for number in numbers]
+    return [(attempt, step(rank, number)) for number in numbers]
 
 
 def out_of_turn(*histories: list[Line]) -> list[str]:
     """Each of a process of its own: 1, 2, …"""
     files = [recorded("worker", pid, *lines) for pid, lines in enumerate(histories, 1)]
-    return list(disorder(small.evidence(files)))
+    return list(disorder(evidence(files=files)))
 
 
 @pytest.mark.parametrize(
@@ -268,6 +267,13 @@ PLAN = (20, 3, 2, 5)
 BATCH = 6
 
 
+def segment(attempt: int, rank: int, save: int, steps: Sequence[int]) -> Segment:
+    """Of the save after `save` updates; steps: of each row, from 0."""
+    meta = SegmentMeta(RUN, attempt, save, rank, min(steps, default=0), save - 1)
+    at, none = np.arange(len(steps)), np.zeros(len(steps), np.int64)
+    return Segment(meta, at, at, none.astype(np.uint64), np.array(steps, np.int64), none.astype(np.int32))
+
+
 def ids_of(rank: int, number: int, ranks: int) -> str:
     """As a rank records them after `number` updates."""
     share = BATCH // ranks
@@ -278,12 +284,12 @@ def ids_of(rank: int, number: int, ranks: int) -> str:
 
 def strange(lines: Sequence[Line], segments: Sequence[Segment] = (), **run: Any) -> list[str]:
     told = begun(**{"ranks": 2, "global_batch": BATCH, "steps": 9, **run})
-    return list(strange_samples(small.evidence([recorded("worker", 1, *lines)]), told, Plan(*PLAN), segments))
+    return list(strange_samples(evidence(files=[recorded("worker", 1, *lines)]), told, Plan(*PLAN), segments))
 
 
 def consumed(attempt: int | None, rank: int, *numbers: int, wrong: tuple[int, ...] = (), ranks: int = 2) -> list[Line]:
     """Updates with the planned ids, but for those that are `wrong`."""
-    return [(attempt, small.step(rank, n, ids="x" if n in wrong else ids_of(rank, n, ranks))) for n in numbers]
+    return [(attempt, step(rank, n, ids="x" if n in wrong else ids_of(rank, n, ranks))) for n in numbers]
 
 
 def says_strange(rank: int, attempt: int, update: int) -> str:
@@ -311,20 +317,20 @@ def test_the_first_wrong_update_of_each_rank_of_each_attempt(number: int) -> Non
 
 
 def test_updates_before_the_first_and_after_the_last_have_no_plan() -> None:
-    assert strange([(0, small.step(0, number, ids="x")) for number in (-1, 0, 10, 11)]) == []
+    assert strange([(0, step(0, number, ids="x")) for number in (-1, 0, 10, 11)]) == []
 
 
 def test_ranks_that_the_run_does_not_have_have_no_plan() -> None:
-    assert strange([(0, small.step(rank, 1, ids="x")) for rank in (-1, 2, 3)]) == []
+    assert strange([(0, step(rank, 1, ids="x")) for rank in (-1, 2, 3)]) == []
 
 
 def test_updates_of_no_attempt_are_not_looked_up() -> None:
-    assert strange([(None, small.step(0, 1, ids="x"))]) == []
+    assert strange([(None, step(0, 1, ids="x"))]) == []
 
 
 @pytest.mark.parametrize("ranks", [0, -1, 4, 5])
 def test_a_batch_that_ranks_cannot_share_is_not_looked_up(ranks: int) -> None:
-    assert strange([(0, small.step(0, 1, ids="x"))], ranks=ranks) == []
+    assert strange([(0, step(0, 1, ids="x"))], ranks=ranks) == []
 
 
 @pytest.mark.parametrize("steps", [[0, 1, 2], [0, 0, 1, 1, 1, 2], [0, 1, 1, 2, 2]])
@@ -365,9 +371,9 @@ def test_many_updates_are_looked_up_together_in_bounded_memory() -> None:
             return np.zeros(asked[-1], np.int64)
 
     share, zeros = 1 << 14, bulk(bytes(8 << 14))
-    lines: list[Line] = [(0, small.step(0, number, ids=zeros)) for number in range(1, 10)]
+    lines: list[Line] = [(0, step(0, number, ids=zeros)) for number in range(1, 10)]
     run = begun(ranks=1, global_batch=share, steps=9)
-    found = strange_samples(small.evidence([recorded("worker", 1, *lines)]), run, Zeros(*PLAN), [])
+    found = strange_samples(evidence(files=[recorded("worker", 1, *lines)]), run, Zeros(*PLAN), [])
     assert list(found) == []
     assert sum(asked) == 9 * share
     assert share < max(asked) <= 1 << 16

@@ -8,38 +8,33 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pure_evidence import begun, evidence, manifest, of
+from evidence_by_hand import begun, chose, evidence, fence, manifest, published, said
 
 from chaos.audit.events import Event, SaveDue
 from chaos.audit.evidence import (
-    Choose,
     Entry,
     Evidence,
-    Fence,
     FileNamed,
     FileSeen,
     ManifestSeen,
     Moment,
     Publish,
     RankNamed,
-    Ref,
     Segment,
     SegmentMeta,
     ShardSeen,
     TensorSeen,
 )
-from chaos.audit.facts import Head, Process
+from chaos.audit.facts import Head
 from chaos.audit.formats import bulk_digest
 from chaos.audit.partial import _json, _number, partial_faults, partial_unknown
 
 NAME = "s00000004-m0003-a0000"
-PUBLISH = Publish(9, 0, NAME, "sha256:3", 4)
+PUBLISH = published(9, 0, 4, 3)
 RUN = begun(ranks=2, microbatches=4, global_batch=16)  # a microbatch of a rank is two samples
 IDS = {0: [10, 11, 12, 13, 14, 15], 1: [20, 21, 22, 23, 24, 25]}
 PARTS = {"gradients": "g", "accumulation": "a", "rng.torch": "r"}
-MANIFEST = manifest(
-    NAME, 4, microbatch=3, ranks=tuple(RankNamed(rank, PARTS, {}, Head("worker", 1, "c")) for rank in (0, 1))
-)
+MANIFEST = manifest(PUBLISH, ranks=tuple(RankNamed(rank, PARTS, {}, Head("worker", 1, "c")) for rank in (0, 1)))
 
 
 def floating(value: float) -> dict[str, str]:
@@ -85,13 +80,12 @@ def file(name: str, held: Segment | None, rank: int = 0) -> FileSeen:
     return FileSeen(f"ledger/{name}-r{rank:04d}.arrow", 1, "d", segment=held)
 
 
-OWNER = Process(1, 1, "host")
-ENTRIES: list[Entry] = [Fence(0, 0, "", OWNER), PUBLISH]
+ENTRIES: list[Entry] = [fence(0, 0), PUBLISH]
 LEDGERS = [file(NAME, ledger(rank), rank) for rank in (0, 1)]
 
 
 def seen(**known: Any) -> Evidence:
-    return evidence(**{"begun": RUN, "entries": ENTRIES, "files": LEDGERS, **known})
+    return evidence(**{"begun": RUN, "entries": ENTRIES, "seen": LEDGERS, **known})
 
 
 def faults(*shards: ShardSeen, of_run: Evidence | None = None, **changes: Any) -> list[str]:
@@ -102,7 +96,7 @@ def faults(*shards: ShardSeen, of_run: Evidence | None = None, **changes: Any) -
 
 def test_all_of_one_moment() -> None:
     assert faults(shard(0), shard(1)) == []
-    assert faults(shard(0), shard(1), of_run=seen(begun=None, files=[])) == []
+    assert faults(shard(0), shard(1), of_run=seen(begun=None, seen=[])) == []
     assert faults() == []
 
 
@@ -212,7 +206,7 @@ def test_the_samples_are_those_of_the_ledger() -> None:
 def test_the_samples_come_in_the_order_of_consumption() -> None:
     """Where the position of a later microbatch comes first."""
     rows = [(4, 2, 14), (4, 0, 10), (4, 1, 12), (4, 0, 11), (4, 2, 15), (4, 1, 13)]
-    assert faults(shard(0), of_run=seen(files=[file(NAME, segment((4, 0), (4, 3), rows))])) == []
+    assert faults(shard(0), of_run=seen(seen=[file(NAME, segment((4, 0), (4, 3), rows))])) == []
 
 
 A, B = "s00000004-m0001-a0000", "s00000004-m0002-a0000"
@@ -227,7 +221,7 @@ def in_three(**changes: Segment | None) -> Evidence:
     """A ledger in three segments, one of them another one: those of a, b, c. None: a file that is no segment."""
     held = {name: changes.get(key, IN_THREE[name]) for key, name in (("a", A), ("b", B), ("c", NAME))}
     line = [Publish(1 + n, 0, name, f"sha256:{n}", 4) for n, name in enumerate((A, B))]
-    return seen(entries=[ENTRIES[0], *line, PUBLISH], files=[file(name, each) for name, each in held.items()])
+    return seen(entries=[ENTRIES[0], *line, PUBLISH], seen=[file(name, each) for name, each in held.items()])
 
 
 def test_an_update_may_lie_in_several_segments() -> None:
@@ -239,7 +233,7 @@ def test_an_update_may_lie_in_several_segments() -> None:
 
 def test_the_update_may_begin_with_a_segment() -> None:
     assert faults(shard(0), of_run=in_three(a=segment((4, 0), (4, 1), [(4, 0, 10), (4, 0, 11)]))) == []
-    before = [Publish(0, 0, "s00000004-a0000", "sha256:9", 4)]  # of which there is no file
+    before = [published(0, 0, 4)]  # of which there is no file
     run = in_three(a=segment((4, 0), (4, 1), [(4, 0, 10), (4, 0, 11)]))
     longer = [run.store.log.entries[0], *before, *run.store.log.entries[1:]]
     log = replace(run.store.log, entries=tuple(longer))
@@ -265,8 +259,8 @@ def test_a_ledger_with_a_hole_proves_nothing(changes: dict[str, Segment | None])
 
 
 def test_a_ledger_of_which_a_file_is_missing_proves_nothing() -> None:
-    assert faults(other_samples(0), of_run=seen(files=[])) == []
-    assert faults(other_samples(0), other_samples(1), of_run=seen(files=LEDGERS[1:])) == [OTHERS.format(1)]
+    assert faults(other_samples(0), of_run=seen(seen=[])) == []
+    assert faults(other_samples(0), other_samples(1), of_run=seen(seen=LEDGERS[1:])) == [OTHERS.format(1)]
 
 
 def test_a_ledger_that_is_damaged_proves_nothing() -> None:
@@ -279,7 +273,7 @@ def test_a_ledger_that_is_damaged_proves_nothing() -> None:
     def holding(digest: str) -> Evidence:
         named = tuple(FileNamed(path, kind, 0, 1, digest) for kind, path in paths)
         held = replace(MANIFEST, world=1, parts=parts, ranks=ranks, files=named)
-        return seen(files=LEDGERS[:1], manifests=[ManifestSeen(f"manifests/{NAME}.json", held, PUBLISH.digest)])
+        return seen(seen=LEDGERS[:1], manifests=[ManifestSeen(f"manifests/{NAME}.json", held, PUBLISH.digest)])
 
     assert faults(other_samples(0), of_run=holding("other")) == []
     assert faults(other_samples(0), of_run=holding("d")) == [OTHERS.format(0)]
@@ -287,15 +281,14 @@ def test_a_ledger_that_is_damaged_proves_nothing() -> None:
 
 def test_what_descends_from_another_attempt() -> None:
     """The segment before is that of what the attempt chose."""
-    first = Publish(1, 0, B, "sha256:2", 4)
+    first = published(1, 0, 4, 2)
     last = replace(PUBLISH, attempt=1)
-    choose = Choose(3, 1, Ref(B, "sha256:2", 4), ())
-    entries: list[Entry] = [ENTRIES[0], first, Fence(2, 1, "", OWNER), choose, last]
+    entries: list[Entry] = [ENTRIES[0], first, fence(2, 1), chose(3, 1, first), last]
     files = [
         file(B, segment((3, 0), (4, 2), [(3, 0, 9), *((4, i // 2, 10 + i) for i in range(4))])),
         file(NAME, IN_THREE[NAME]),
     ]
-    run = seen(entries=entries, files=files)
+    run = seen(entries=entries, seen=files)
     assert list(partial_faults(run, last, MANIFEST, {0: shard(0)})) == []
     assert list(partial_faults(run, last, MANIFEST, {0: other_samples(0)})) == [OTHERS.format(0)]
 
@@ -304,7 +297,7 @@ def test_what_descends_from_another_attempt() -> None:
 
 
 def due(rank: int, parts: dict[str, str] | None, *, attempt: int = 0, number: int = 4, microbatch: int = 3) -> Any:
-    return of(SaveDue(rank, number, microbatch, parts), attempt=attempt)
+    return said(SaveDue(rank, number, microbatch, parts), attempt)
 
 
 def digested(*events: Event[SaveDue]) -> list[str]:

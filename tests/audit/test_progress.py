@@ -6,14 +6,26 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import evidence_in_memory as small
 import pytest
-from evidence_in_memory import Line, begun, checkpoint, log, recorded
+from evidence_by_hand import (
+    Line,
+    begun,
+    checkpoint,
+    chose,
+    evidence,
+    fence,
+    manifest,
+    note,
+    published,
+    recorded,
+    shard,
+    step,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chaos.audit import progress as progress_module
-from chaos.audit.evidence import Evidence, FileNamed, FileSeen, Fingerprints, Manifest, ManifestSeen, ShardSeen
+from chaos.audit.evidence import Entry, Evidence, FileNamed, FileSeen, ManifestSeen, ShardSeen
 from chaos.audit.progress import faults
 
 BATCH = 8
@@ -26,7 +38,7 @@ class Run:
     def __init__(self, tail: int = 256) -> None:
         self.tail = tail
         self.origins: list[Place | None] = []
-        self.entries: list[tuple[Any, ...]] = []
+        self.entries: list[Entry] = []
         self.steps: dict[tuple[int, int], list[tuple[int, str, bool]]] = {}  # by attempt and rank
         self.published: list[Place] = []
         self.changes: dict[tuple[Place, int], dict[str, Any]] = {}
@@ -34,7 +46,9 @@ class Run:
     def begin(self, origin: Place | None = None) -> int:
         attempt = len(self.origins)
         self.origins.append(origin)
-        self.entries += [("fence", attempt, 1), ("choose", attempt, origin)]
+        parent = None if origin is None else checkpoint(*origin)
+        self.entries.append(fence(len(self.entries), attempt))
+        self.entries.append(chose(len(self.entries), attempt, parent, *([] if parent is None else [note(parent)])))
         for rank in (0, 1):
             self.steps[attempt, rank] = []
         return attempt
@@ -45,7 +59,7 @@ class Run:
 
     def publish(self, attempt: int, *numbers: int) -> None:
         for number in numbers:
-            self.entries.append(("publish", attempt, number))
+            self.entries.append(published(len(self.entries), attempt, number))
             self.published.append((number, attempt))
 
     def before(self, place: Place, rank: int) -> list[tuple[str, bool]]:
@@ -63,27 +77,24 @@ class Run:
 
     def evidence(self, named: bool = True, no_attempt: bool = False) -> Evidence:
         manifests, seen = {}, {}
-        prints = Fingerprints("", "", "", "")
         for place in self.published:
             ref = checkpoint(*place)
-            paths = [f"shards/{ref.name}-r{rank:04d}.safetensors" for rank in (0, 1)]
+            paths = [shard(ref, rank) for rank in (0, 1)]
             files = tuple(FileNamed(path, "shard", rank, 0, "") for rank, path in enumerate(paths))
-            manifest = Manifest(
-                "run-1", ref.name, place[1], place[0], 2, BATCH * place[0], None, prints, files, {}, {}, ()
-            )
-            manifests[ref.name] = ManifestSeen(f"manifests/{ref.name}.json", manifest, ref.digest)
+            made = manifest(ref, place[1], cursor=BATCH * place[0], files=files)
+            manifests[ref.name] = ManifestSeen(f"manifests/{ref.name}.json", made, ref.digest)
             for rank, path in enumerate(paths):
                 texts = {"part.progress": json.dumps(self.progress(place, rank))}
                 seen[path] = FileSeen(path, 0, "", ShardSeen(texts, {}))
         files_of = []
         for rank in (0, 1):
             lines: list[Line] = [
-                (None if no_attempt else attempt, small.step(rank, number, loss=loss, skipped=skipped))
+                (None if no_attempt else attempt, step(rank, number, loss=loss, skipped=skipped))
                 for attempt in range(len(self.origins))
                 for number, loss, skipped in self.steps[attempt, rank]
             ]
             files_of.append(recorded("worker", rank + 1, *lines))
-        return small.evidence(files_of, log(*self.entries), (), begun() if named else None, manifests, seen)
+        return evidence(self.entries, files_of, (), manifests, begun() if named else None, seen=seen)
 
     def faults(self, **others: bool) -> list[str]:
         return list(faults(self.evidence(**others)))
@@ -224,13 +235,13 @@ def test_updates_of_no_attempt_count_for_the_first() -> None:
 
 def test_samples_that_an_update_came_after() -> None:
     lines: list[Line] = [
-        (0, small.step(1, 1)),
-        (0, small.step(1, 2, samples_seen=15)),
-        (3, small.step(0, 3, samples_seen=25)),
+        (0, step(1, 1)),
+        (0, step(1, 2, samples_seen=15)),
+        (3, step(0, 3, samples_seen=25)),
     ]
-    whole = small.evidence([recorded("worker", 1, *lines)], run=begun())
+    whole = evidence(files=[recorded("worker", 1, *lines)], begun=begun())
     assert list(faults(whole)) == [
         "rank 1 of attempt 0 recorded 15 samples after step 2, which are 16",
         "rank 0 of attempt 3 recorded 25 samples after step 3, which are 24",
     ]
-    assert list(faults(small.evidence([recorded("worker", 1, *lines)]))) == []
+    assert list(faults(evidence(files=[recorded("worker", 1, *lines)]))) == []

@@ -7,10 +7,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-import evidence_in_memory as small
 import numpy as np
 import pytest
-from evidence_in_memory import Line, log, recorded
+from evidence_by_hand import Entries, Line, checkpoint, evidence, recorded, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import Judge
@@ -140,14 +139,14 @@ _LOSSES = st.lists(st.sampled_from([*_NUMBERS, "x", "", "0x1p+99999"]), max_size
 def walked(before: Best, start: int, losses: list[str]) -> list[Best]:
     """The best before any of the losses, after the first of them, and so on."""
     found = [before]
-    for step, loss in enumerate(losses, start + 1):
+    for number, loss in enumerate(losses, start + 1):
         try:
             value = float.fromhex(loss)
         except (ValueError, OverflowError):
             value = math.nan
         best = found[-1]
         lower = math.isfinite(value) and (best.metric is None or value < float.fromhex(best.metric))
-        found.append(Best(loss, step) if lower else best)
+        found.append(Best(loss, number) if lower else best)
     return found
 
 
@@ -156,14 +155,14 @@ def walked(before: Best, start: int, losses: list[str]) -> list[Best]:
 def test_the_best_of_each_step_is_the_lowest_finite_loss_so_far(losses: list[str], start: int, before: Best) -> None:
     bests = Bests()
     bests.add(4, start, before, losses)
-    for step, best in enumerate(walked(before, start, losses), start):
-        assert bests.get((4, step)) == best
+    for number, best in enumerate(walked(before, start, losses), start):
+        assert bests.get((4, number)) == best
     for place in ((4, start - 1), (4, start + len(losses) + 1), (5, start), (5, 0), (5, -1), (0, 0)):
         assert bests.get(place) is None
 
 
 def updates(attempt: int | None, rank: int, *losses: float, after: int = 0) -> list[Line]:
-    return [(attempt, small.step(rank, n, loss=loss.hex())) for n, loss in enumerate(losses, after + 1)]
+    return [(attempt, step(rank, n, loss=loss.hex())) for n, loss in enumerate(losses, after + 1)]
 
 
 def best_of(bests: Bests, attempt: int, step: int) -> tuple[float | None, int | None] | None:
@@ -175,10 +174,9 @@ def best_of(bests: Bests, attempt: int, step: int) -> tuple[float | None, int | 
 def test_the_best_goes_on_from_the_checkpoint_that_an_attempt_started_from() -> None:
     lines = [*updates(0, 0, 0.5, 0.9, 0.3), *updates(1, 0, 0.6, after=2), *updates(2, 0, 0.7),
              *updates(3, 0, 0.4, 0.2, after=3)]  # fmt: skip
-    entries = log(("fence", 0, 1), ("choose", 0, None), ("publish", 0, 2), ("publish", 0, 3), ("fence", 1, 1),
-                  ("choose", 1, (2, 0)), ("publish", 1, 3), ("fence", 2, 1), ("choose", 2, None), ("fence", 3, 1),
-                  ("choose", 3, (3, 1)))  # fmt: skip
-    bests = running_best(small.evidence([recorded("worker", 1, *lines)], entries))
+    entries = Entries().fence().choose(None).publish(2, 3).fence().take(checkpoint(2, 0)).publish(3)
+    entries.fence().choose(None).fence().take(checkpoint(3, 1))
+    bests = running_best(evidence(entries, [recorded("worker", 1, *lines)]))
     assert [best_of(bests, 0, step) for step in range(5)] == [(None, None), (0.5, 1), (0.5, 1), (0.3, 3), None]
     assert [best_of(bests, 1, step) for step in range(1, 5)] == [None, (0.5, 1), (0.5, 1), None]
     assert [best_of(bests, 2, step) for step in range(3)] == [(None, None), (0.7, 1), None]
@@ -187,26 +185,26 @@ def test_the_best_goes_on_from_the_checkpoint_that_an_attempt_started_from() -> 
 
 def test_the_best_is_not_known_behind_a_step_without_a_record() -> None:
     lines = [*updates(0, 0, 0.5), *updates(0, 0, 0.3, after=2), *updates(1, 0, 0.6, after=3)]
-    entries = log(("fence", 0, 1), ("choose", 0, None), ("publish", 0, 3), ("fence", 1, 1), ("choose", 1, (3, 0)))
-    bests = running_best(small.evidence([recorded("worker", 1, *lines)], entries))
+    entries = Entries().fence().choose(None).publish(3).fence().take(checkpoint(3, 0))
+    bests = running_best(evidence(entries, [recorded("worker", 1, *lines)]))
     assert [best_of(bests, 0, step) for step in range(4)] == [(None, None), (0.5, 1), None, None]
     assert [best_of(bests, 1, step) for step in (3, 4)] == [None, None]
 
 
 def test_of_several_ranks_losses_that_of_the_last_file_counts_and_no_attempt_is_the_first() -> None:
-    entries = log(("fence", 0, 1), ("choose", 0, None))
+    entries = Entries().fence().choose(None)
     files = [recorded("worker", 1, *updates(None, 1, 0.5)), recorded("worker", 2, *updates(None, 0, 0.6))]
-    assert best_of(running_best(small.evidence(files, entries)), 0, 1) == (0.6, 1)
+    assert best_of(running_best(evidence(entries, files)), 0, 1) == (0.6, 1)
 
 
 # -- skips and best models of a few lines
 
-FIRST = log(("fence", 0, 1), ("choose", 0, None))
+FIRST = Entries().fence().choose(None)
 
 
 def contradictions(*lines: Line, others: tuple[HistoryFile, ...] = ()) -> list[str]:
     case = Case()
-    judge_record(small.evidence([recorded("worker", 1, *lines), *others], FIRST), case)
+    judge_record(evidence(FIRST, [recorded("worker", 1, *lines), *others]), case)
     return case.wrong
 
 
@@ -215,7 +213,7 @@ def update(rank: int, number: int, model: str | None, skipped: bool = False, att
     """The model after it, and whatever else it has."""
     state = {} if model is None else {"model": model}
     best = others.pop("best", None)
-    done = small.step(rank, number, state=state | ({} if best is None else {"best": best}), skipped=skipped, **others)
+    done = step(rank, number, state=state | ({} if best is None else {"best": best}), skipped=skipped, **others)
     return attempt, done
 
 

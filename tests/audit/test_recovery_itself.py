@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from evidence_by_hand import evidence, receipt
 from judging import Judge
 from simulated_run import F0, Settings, Simulation, fault
-from small_evidence import evidence, receipt
 
 from chaos.audit.findings import Finding, Judgement
 from chaos.audit.read_run import read_evidence

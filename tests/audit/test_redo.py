@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from evidence_by_hand import Entries, begun, checkpoint, evidence, note, said
+from evidence_by_hand import step as update
 from hypothesis import given
 from hypothesis import strategies as st
 from judging import Judge
@@ -16,7 +17,7 @@ from simulated_run import F0, F1, Settings, Simulation, two_kills
 
 from chaos.audit import audit_run
 from chaos.audit.disturbance_events import Leaving, Noticed
-from chaos.audit.events import Event, Finished, SaveDue, SaveStaged, StepDone
+from chaos.audit.events import Event, Finished, SaveDue, SaveStaged
 from chaos.audit.evidence import Moment
 from chaos.audit.facts import RunBegun
 from chaos.audit.logbook import Attempt, attempts
@@ -380,7 +381,7 @@ def trained(run: RunBegun, attempt: int, upto: int, base: Moment = (0, 0), *, la
     size, (step, microbatch) = run.microbatches, base
     for rank in range(ranks):
         for each in range(step + 1, upto + 1):
-            yield said(StepDone(rank, each, "0x1p+0", (), "0x1p+0", {}, 8 * each, "", False), attempt)
+            yield said(update(rank, each), attempt)
         moments = [divmod(done, size) for done in range(step * size + microbatch + 1, upto * size + 1)]
         every = run.save_every_microbatches or run.save_every * size
         fell_due = [m for m in moments if (m[0] * size + m[1]) % every == 0 and m not in lacks]
@@ -389,7 +390,7 @@ def trained(run: RunBegun, attempt: int, upto: int, base: Moment = (0, 0), *, la
 
 
 def found(log: Entries, *events: Event[Any], run: RunBegun = EVERY_2) -> tuple[str, str]:
-    finding = check(evidence(log, *events, run=run))
+    finding = check(evidence(log, begun=run, events=events))
     return finding.verdict.value, finding.witness
 
 

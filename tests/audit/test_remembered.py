@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pure_evidence import evidence, of, step
+from evidence_by_hand import chose, evidence, fence, published, said, step
 from simulated_run import one_kill
 
 from chaos.audit import audit_run
 from chaos.audit.events import Event, Restored, StepDone
-from chaos.audit.evidence import Choose, Entry, Fence, Publish, Ref
-from chaos.audit.facts import Process
+from chaos.audit.evidence import Entry, Publish
 from chaos.audit.findings import Judgement
 from chaos.audit.remembered import changed_since
 
@@ -59,20 +58,16 @@ BEFORE = {"model": "m", "optimizer": "o"}
 
 def log(name: str = NAME, attempt: int = 1, parent: bool = True) -> list[Entry]:
     """An attempt 0 that published a checkpoint of step 4, and one that chose it."""
-    owner = Process(1, 1, "host")
-    chosen = Ref(name, DIGEST, 4) if parent else None
-    return [
-        Fence(0, 0, "", owner), Publish(1, 0, name, DIGEST, 4), Fence(2, attempt, "", owner),
-        Choose(3, attempt, chosen, ()),
-    ]  # fmt: skip
+    first = Publish(1, 0, name, DIGEST, 4)
+    return [fence(0, 0), first, fence(2, attempt), chose(3, attempt, first if parent else None)]
 
 
 def took(state: dict[str, str], rank: int = 0, *, name: str | None = NAME, number: int = 4) -> Event[Restored]:
-    return of(Restored(rank, name, DIGEST, number, 32, {}, state), attempt=1)
+    return said(Restored(rank, name, DIGEST, number, 32, {}, state), 1)
 
 
 def had(state: dict[str, str], rank: int = 0, *, number: int = 4, attempt: int | None = 0) -> Event[StepDone]:
-    return step(rank, number, state=state, attempt=attempt, file=f"worker-{rank}")
+    return said(step(rank, number, state=state), attempt, f"worker-{rank}")
 
 
 def told(*events: Event[Any], entries: list[Entry] | None = None) -> list[str]:
@@ -128,11 +123,9 @@ def test_a_checkpoint_inside_a_step_and_a_start_from_nothing_are_not_compared() 
 
 
 def test_an_attempt_that_is_not_compared_hides_nothing_of_the_next() -> None:
-    inside = Publish(1, 0, OTHER, "sha256:1", 4)
-    owner = Process(1, 1, "host")
+    inside, whole = published(1, 0, 4, 1), Publish(2, 0, NAME, DIGEST, 4)
     entries: list[Entry] = [
-        Fence(0, 0, "", owner), inside, Publish(2, 0, NAME, DIGEST, 4), Fence(3, 1, "", owner),
-        Choose(4, 1, inside.ref, ()), Fence(5, 2, "", owner), Choose(6, 2, Ref(NAME, DIGEST, 4), ()),
+        fence(0, 0), inside, whole, fence(3, 1), chose(4, 1, inside), fence(5, 2), chose(6, 2, whole),
     ]  # fmt: skip
     later = Event("worker", 9, 9, 9, 2, took({"model": "m"}).what)
     found = told(had(BEFORE), took({}, name=OTHER), later, entries=entries)

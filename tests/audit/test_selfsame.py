@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from audit_files import bodies, rechain
+from evidence_by_hand import begun, chose, evidence, fence, manifest_seen, published, recorded
 from judging import Judge
 from simulated_run import Edit, Settings, Simulation, fault, one_kill, two_kills
-from small_evidence import begun, chose, evidence, fence, history, manifest, published
 
 from chaos.audit import audit_run
 from chaos.audit.events import ExitConfirmed, Exited, ProcessNamed, Released, Spawned
@@ -206,23 +206,25 @@ def test_a_struck_process_of_which_its_launcher_says_that_it_lives_on(tmp_path: 
 TWO, FOUR, SIX = (published(seq, attempt, number) for seq, attempt, number in ((1, 0, 2), (2, 0, 4), (5, 1, 6)))
 LOG: list[Entry] = [fence(0, 0), TWO, FOUR, fence(3, 1), chose(4, 1, FOUR), SIX]
 SPEC = PlanSpec(50, 8, 2, 7)
-RIGHT = Fingerprints("sha256:data", plan_fingerprint(SPEC), "sha256:training", "code")
+EXPERIMENT = "sha256:experiment"
+RIGHT = Fingerprints("sha256:data", plan_fingerprint(SPEC), "sha256:t", "code")
 
 
 def seen(publish: Publish, prints: Fingerprints = RIGHT) -> ManifestSeen:
-    return manifest(publish, {}, fingerprints=prints)
+    return manifest_seen(publish, {}, fingerprints=prints)
 
 
+WHOLE = begun(ranks=3, experiment_digest=EXPERIMENT)
 ALL = [seen(TWO), seen(FOUR), seen(SIX)]
 
 
 def told(entries: Sequence[Entry] = LOG, manifests: Sequence[ManifestSeen] = ALL, **more: Any) -> list[str]:
-    began = more.pop("begun", begun())
+    began = more.pop("begun", WHOLE)
     return list(contradictions(evidence(entries, manifests=manifests, begun=began, **more)))
 
 
 def test_places_that_agree() -> None:
-    assert told(plan=SPEC, experiment="sha256:experiment") == []
+    assert told(plan=SPEC, experiment=EXPERIMENT) == []
     assert told(begun=None, plan=SPEC, experiment="sha256:another") == []
     assert told(begun=begun(experiment_digest=None), experiment="sha256:another") == []
     assert told(experiment=None) == []
@@ -298,30 +300,31 @@ ROWS = "a plan of 50 rows for a dataset of 3, which is another"
 def test_what_a_supervisor_found_is_that_of_the_first_checkpoint_that_its_attempts_published(
     data: list[DataNamed], words: list[str]
 ) -> None:
-    file = history("supervisor-1", pid=1, data=tuple(data))
-    assert told(files=[file]) == [f"supervisor-1 names {each} than {TWO.name}" for each in words]
+    file = recorded("supervisor", 1, data=tuple(data))
+    assert told(files=[file]) == [f"supervisor-h-1-10.jsonl names {each} than {TWO.name}" for each in words]
 
 
 def test_what_a_supervisor_found_without_a_checkpoint_of_its_own_is_no_contradiction() -> None:
     wrong = (named(fingerprint="x"),)
-    assert told(files=[history("supervisor-9", pid=9, data=wrong)]) == []  # none of these fences is its
-    assert told(files=[history("supervisor-1", boot=None, data=wrong)]) == []
-    assert told(manifests=[], files=[history("supervisor-1", pid=1, data=wrong)]) == []
+    assert told(files=[recorded("supervisor", 9, data=wrong)]) == []  # none of these fences is its
+    assert told(files=[recorded("supervisor", 1, opened=False, data=wrong)]) == []
+    assert told(manifests=[], files=[recorded("supervisor", 1, data=wrong)]) == []
     log: list[Entry] = [fence(0, 0, 2), TWO, FOUR, fence(3, 1, 1)]
-    assert told(log, files=[history("supervisor-1", pid=1, data=wrong)]) == []
+    assert told(log, files=[recorded("supervisor", 1, data=wrong)]) == []
 
 
 def test_each_supervisor_is_beside_its_own_checkpoints() -> None:
     log: list[Entry] = [fence(0, 0, 2), TWO, FOUR, fence(3, 1, 1), chose(4, 1, FOUR), SIX]
     wrong = (named(fingerprint="x"),)
-    files = [history("supervisor-9", pid=9, data=wrong), history("supervisor-1", pid=1, data=wrong),
-             history("supervisor-2", pid=2, data=wrong)]  # fmt: skip
+    files = [recorded("supervisor", 9, data=wrong), recorded("supervisor", 1, data=wrong),
+             recorded("supervisor", 2, data=wrong)]  # fmt: skip
     assert told(log, files=files) == [
-        f"supervisor-1 names another dataset than {SIX.name}", f"supervisor-2 names another dataset than {TWO.name}",
-    ]  # fmt: skip
+        f"supervisor-h-1-10.jsonl names another dataset than {SIX.name}",
+        f"supervisor-h-2-20.jsonl names another dataset than {TWO.name}",
+    ]
     again: list[Entry] = [*LOG, fence(6, 2, 1), chose(7, 2, SIX), published(8, 2, 8)]
     assert told(again, [*ALL, seen(published(8, 2, 8))], files=files[1:2]) == [
-        f"supervisor-1 names another dataset than {TWO.name}"
+        f"supervisor-h-1-10.jsonl names another dataset than {TWO.name}"
     ]
 
 
@@ -329,14 +332,14 @@ def test_each_supervisor_is_beside_its_own_checkpoints() -> None:
 
 
 def lacks(*files: HistoryFile, **more: Any) -> list[str]:
-    return list(lost_facts(evidence(files=files, begun=more.pop("begun", begun()), **more)))
+    return list(lost_facts(evidence(files=files, begun=more.pop("begun", WHOLE), **more)))
 
 
 def test_what_the_run_event_and_the_experiment_file_say_of_each_other() -> None:
-    assert lacks(experiment="sha256:experiment") == []
+    assert lacks(experiment=EXPERIMENT) == []
     assert lacks(experiment="sha256:another") == []
     assert lacks(experiment=None) == ["experiment.yaml is missing or cannot be read"]
-    for experiment in (None, "sha256:experiment"):
+    for experiment in (None, EXPERIMENT):
         assert lacks(begun=begun(experiment_digest=None), experiment=experiment) == [
             "the `run` event does not say of which experiment file the run is"
         ]
@@ -344,12 +347,12 @@ def test_what_the_run_event_and_the_experiment_file_say_of_each_other() -> None:
 
 
 def process(role: str, pid: int) -> Any:
-    return ProcessNamed(role, None, pid, pid * 10, "h", "f"), 0, 0
+    return 0, ProcessNamed(role, None, pid, pid * 10, "h", "f"), 0
 
 
 def test_every_process_but_a_supervisor_has_a_launcher() -> None:
-    supervisor = history("supervisor-1", process("supervisor", 1), process("rank", 5), process("committer", 6))
-    launcher = history("launcher-1", (Spawned(6, 60), None, 0))
+    supervisor = recorded("supervisor", 1, process("supervisor", 1), process("rank", 5), process("committer", 6))
+    launcher = recorded("launcher", 1, (None, Spawned(6, 60), 0))
     found = lacks(supervisor, launcher, begun=None)
     assert found == ["the history of the launcher of process 5 (rank) is missing"]
 
@@ -369,13 +372,14 @@ def test_every_process_but_a_supervisor_has_a_launcher() -> None:
 )
 def test_a_closed_launcher_says_how_each_process_ended(said: list[Any], open_: int | None) -> None:
     """It, or somebody else."""
-    spawned = [(Spawned(6, 60), None, 0), (Spawned(5, 50), None, 0)]
-    ends = history("supervisor-1", *((what, None, 0) for what in said))
-    words = [] if open_ is None else [f"history/launcher-1 is closed, and does not say how process {open_} ended"]
-    assert lacks(history("launcher-1", *spawned, closed=True), ends, begun=None) == words
-    assert lacks(history("launcher-1", *spawned), ends, begun=None) == []
+    spawned = [(None, Spawned(6, 60), 0), (None, Spawned(5, 50), 0)]
+    ends = recorded("supervisor", 1, *((None, what, 0) for what in said))
+    text = f"history/launcher-h-1-10.jsonl is closed, and does not say how process {open_} ended"
+    words = [] if open_ is None else [text]
+    assert lacks(recorded("launcher", 1, *spawned, closed=True), ends, begun=None) == words
+    assert lacks(recorded("launcher", 1, *spawned), ends, begun=None) == []
 
 
 def test_a_clock_that_does_not_advance() -> None:
-    good, bad = history("worker-1", closed=True), history("worker-2", advances=False)
-    assert lacks(good, bad, begun=None) == ["history/worker-2 has a clock that does not advance"]
+    good, bad = recorded("worker", 1, closed=True), recorded("worker", 2, advances=False)
+    assert lacks(good, bad, begun=None) == ["history/worker-h-2-20.jsonl has a clock that does not advance"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import evidence_in_memory as small
 import pytest
 from audit_files import bodies, rechain
-from evidence_in_memory import Line, begun, checkpoint, log, recorded
+from evidence_by_hand import Entries, Line, begun, checkpoint, evidence, recorded, step
 from judging import Judge
 from simulated_run import F0, F1, Edit, Settings, Simulation, fault, two_kills
 
@@ -141,8 +141,7 @@ def test_what_a_rank_recorded_under_no_attempt_is_of_none(
 # -- of a few lines: entries and their records
 
 START = checkpoint(2, 0)
-WHOLE = log(("fence", 0, 1), ("choose", 0, None), ("publish", 0, 2), ("publish", 0, 4), ("publish", 0, 6),
-            ("fence", 1, 1), ("choose", 1, (2, 0)), ("publish", 1, 8), ("publish", 1, 10))  # fmt: skip
+WHOLE = Entries().fence().choose(None).publish(2, 4, 6).fence().take(START).publish(8, 10).made
 
 
 def restored(attempt: int, rank: int) -> Line:
@@ -157,16 +156,16 @@ PUBLISHED: list[Line] = [(attempt, Published("", step, "", seq)) for attempt, st
 RESTORED: list[Line] = [restored(attempt, rank) for attempt in (0, 1) for rank in (0, 1)]
 LOADED: list[Line] = [(1, Loaded(rank, START.name, True, "")) for rank in (0, 1)]
 FINISHED: list[Line] = [(1, Finished(10))]
-TRAINED: list[Line] = [(0, small.step(0, 1))]
+TRAINED: list[Line] = [(0, step(0, 1))]
 EVERYTHING = (*FENCES, *CHOICES, *PUBLISHED, *RESTORED, *LOADED, *FINISHED)
 
 
 def untold_in(
-    lines: tuple[Line, ...] | list[Line], entries: tuple[Entry, ...] = WHOLE, ranks: int | None = 2
+    lines: tuple[Line, ...] | list[Line], entries: Sequence[Entry] = WHOLE, ranks: int | None = 2
 ) -> list[str]:
     """Whoever wrote them: supervisor 1 is there."""
     run = None if ranks is None else begun(ranks=ranks)
-    return list(untold(small.evidence([recorded("supervisor", 1, *lines)], entries, run=run)))
+    return list(untold(evidence(entries, [recorded("supervisor", 1, *lines)], begun=run)))
 
 
 def lacking(*lines: Line) -> list[Line]:
@@ -226,37 +225,36 @@ def test_what_a_rank_restored_it_had_verified(ranks: list[int]) -> None:
     assert untold_in([*lacking(*gone), *others]) == [words]
 
 
-BEGUN = log(("fence", 0, 1), ("choose", 0, None))
+BEGUN = Entries().fence().choose(None).made
 CHOSE = "no supervisor recorded what attempt 0 chose, entry 1"
 
 
 @pytest.mark.parametrize(
     ("entries", "lines", "words"),
     [
-        (log(("fence", 0, 1)), [], []),
-        (log(("fence", 0, 1)), [*FENCES, (0, Finished(0)), restored(0, 0), restored(0, 1)], []),
+        (Entries().fence().made, [], []),
+        (Entries().fence().made, [*FENCES, (0, Finished(0)), restored(0, 0), restored(0, 1)], []),
         (BEGUN, FENCES, []),
         (BEGUN, [*FENCES, *TRAINED], [CHOSE]),
         (BEGUN, [*FENCES, restored(0, 0)], [CHOSE]),
-        (BEGUN, [*FENCES, (1, small.step(0, 1)), restored(1, 0)], []),
+        (BEGUN, [*FENCES, (1, step(0, 1)), restored(1, 0)], []),
         (BEGUN, [*FENCES, (0, Finished(0)), restored(0, 0), restored(0, 1)], [CHOSE]),
         (BEGUN, [*FENCES, *CHOICES, (0, Finished(0)), restored(0, 0)],
          ["nothing says what rank 1 of attempt 0 restored"]),
         (BEGUN, [*FENCES, *CHOICES, *TRAINED], []),
-        ((*BEGUN, *WHOLE[2:3]), [*FENCES, restored(0, 0), restored(0, 1)], [CHOSE]),
+        ([*BEGUN, *WHOLE[2:3]], [*FENCES, restored(0, 0), restored(0, 1)], [CHOSE]),
     ],
 )  # fmt: skip
 def test_what_must_be_told_of_an_attempt_that_went_no_further(
-    entries: tuple[Entry, ...], lines: list[Line], words: list[str]
+    entries: Sequence[Entry], lines: list[Line], words: list[str]
 ) -> None:
     assert untold_in(lines, entries) == words
 
 
 def test_a_supervisor_without_a_history_is_all_that_is_told_of_its_attempt() -> None:
-    entries = log(("fence", 0, 7), ("choose", 0, None), ("publish", 0, 2), ("fence", 1, 1), ("choose", 1, None),
-                  ("publish", 1, 2))  # fmt: skip
+    entries = Entries().fence(7).choose(None).publish(2).fence().choose(None).publish(2)
     others = (recorded("worker", 7), recorded("supervisor", 7, opened=False), recorded("supervisor", 1))
-    found = list(untold(small.evidence(others, entries, run=begun(ranks=0))))
+    found = list(untold(evidence(entries, others, begun=begun(ranks=0))))
     assert found == [
         "the history of supervisor 7, which began attempt 0, is missing",
         "no supervisor recorded the fence of attempt 1, entry 3",
@@ -269,7 +267,7 @@ def test_a_supervisor_without_a_history_is_all_that_is_told_of_its_attempt() -> 
 
 def groups(*lines: Line, others: tuple[Line, ...] = (), ranks: int = 2) -> list[str]:
     files = [recorded("worker", 1, *lines), recorded("worker", 2, *others)]
-    return list(other_groups(small.evidence(files), ranks))
+    return list(other_groups(evidence(files=files), ranks))
 
 
 @pytest.mark.parametrize("world", [0, 1, 2, 3])

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evidence_by_hand import begun, chose, evidence, fence, manifest_seen, published, receipt, recorded, step
 from simulated_run import F0, Settings, Simulation, fault, two_kills
-from small_evidence import begun, chose, evidence, fence, history, manifest, published, receipt, step
 
 from chaos.audit import audit_run
 from chaos.audit.events import NonFinite, Published, SaveDue, SaveStaged
@@ -233,10 +233,11 @@ def test_of_nothing_at_all_there_is_no_more_to_say_than_that() -> None:
 
 
 def test_all_that_a_simple_restart_leaves_unseen_is_told_in_this_order() -> None:
-    worker = history("worker-1", (step(0, 1), 0, 1), (SaveDue(0, 2), 0, 2))
-    manifests = [manifest(FOUR, {"scheduler": NO_TEXT, "scaler": NO_TEXT, "buffers": NO_TENSORS, "rng.numpy": "n"})]
+    worker = recorded("worker", 1, (0, step(0, 1), 1), (0, SaveDue(0, 2), 2))
+    parts = {"scheduler": NO_TEXT, "scaler": NO_TEXT, "buffers": NO_TENSORS, "rng.numpy": "n"}
+    manifests = [manifest_seen(FOUR, parts)]
     found = of_evidence(
-        evidence(RESTARTED, [worker], [receipt(5, 3)], manifests, begun(ranks=2, microbatches=1), PlanSpec(96, 8, 2, 7))
+        evidence(RESTARTED, [worker], [receipt(pid=5, t_ns=3)], manifests, begun(microbatches=1), PlanSpec(96, 8, 2, 7))
     )
     words = (
         "not compared with an uninterrupted twin", "the learning rate was constant", "there was no scheduler",
@@ -264,7 +265,7 @@ def test_a_tolerance_is_told_where_there_is_a_twin(tolerance: float, told: bool)
                                                          (["1", "1"], False, True), (["1", "2"], False, False),
                                                          (["1", "2", "3"], False, False)])  # fmt: skip
 def test_how_many_learning_rates_there_were(rates: list[str], none: bool, constant: bool) -> None:
-    worker = history("worker-1", *((step(0, n, (rate,)), 0, n) for n, rate in enumerate(rates, 1)))
+    worker = recorded("worker", 1, *((0, step(0, n, lr=(rate,)), n) for n, rate in enumerate(rates, 1)))
     assert holds("no update was done", files=[worker]) == none
     assert holds("the learning rate was constant", files=[worker]) == constant
 
@@ -280,11 +281,11 @@ def test_a_part_of_the_state_that_no_rank_of_the_newest_checkpoint_had(words: st
     part, nothing = STATE[words]
     none, some = {part: nothing}, {part: "xxh3-128:0"}
     for ranks, told in (([none, none], True), ([none, some], False), ([some, none], False), ([some, some], False)):
-        assert holds(words, ATTEMPT_0, manifests=[manifest(SIX, *ranks)]) == told
-    older = [manifest(FOUR, some), manifest(TWO, some)]
-    assert holds(words, ATTEMPT_0, manifests=[*older, manifest(SIX, none)])
-    older = [manifest(FOUR, none), manifest(TWO, none)]
-    assert not holds(words, ATTEMPT_0, manifests=[*older, manifest(SIX, some)])
+        assert holds(words, ATTEMPT_0, manifests=[manifest_seen(SIX, *ranks)]) == told
+    older = [manifest_seen(FOUR, some), manifest_seen(TWO, some)]
+    assert holds(words, ATTEMPT_0, manifests=[*older, manifest_seen(SIX, none)])
+    older = [manifest_seen(FOUR, none), manifest_seen(TWO, none)]
+    assert not holds(words, ATTEMPT_0, manifests=[*older, manifest_seen(SIX, some)])
     assert not holds(words, ATTEMPT_0)
 
 
@@ -292,13 +293,13 @@ def test_tensors_of_an_optimizer_in_the_newest_checkpoint() -> None:
     words = "the optimizer had no state"
     none, some = {"model/optimizer/": "d"}, {"model/w": "d", "optimizer/w/step": "d"}
     for newest, older, told in ((none, some, True), (some, none, False)):
-        manifests = [manifest(SIX, {}, tensors=newest), manifest(FOUR, {}, tensors=older)]
+        manifests = [manifest_seen(SIX, {}, tensors=newest), manifest_seen(FOUR, {}, tensors=older)]
         assert holds(words, ATTEMPT_0, manifests=manifests) == told
 
 
 def test_a_checkpoint_whose_manifest_is_not_there_does_not_count() -> None:
-    scheduled = manifest(FOUR, {"scheduler": "xxh3-128:0"})
-    lost = ManifestSeen(scheduled.path, manifest(SIX, {"scheduler": NO_TEXT}).manifest, "sha256:other")
+    scheduled = manifest_seen(FOUR, {"scheduler": "xxh3-128:0"})
+    lost = ManifestSeen(scheduled.path, manifest_seen(SIX, {"scheduler": NO_TEXT}).manifest, "sha256:other")
     assert not holds("there was no scheduler", ATTEMPT_0, manifests=[scheduled, lost])
 
 
@@ -315,19 +316,19 @@ def test_a_checkpoint_whose_manifest_is_not_there_does_not_count() -> None:
 )
 def test_a_generator_that_stood_still(newest: tuple[Any, Any], older: tuple[Any, Any], told: bool) -> None:
     manifests = [
-        manifest(publish, *({} if digest is None else {"rng.cuda": digest} for digest in digests))
+        manifest_seen(publish, *({} if digest is None else {"rng.cuda": digest} for digest in digests))
         for publish, digests in ((SIX, newest), (FOUR, newest), (TWO, older))
     ]
     assert holds("CUDA's generator never advanced", ATTEMPT_0, manifests=manifests) == told
 
 
 def overflows(*numbers: int, what: str = "scaled_gradient") -> HistoryFile:
-    return history("worker-1", *((NonFinite(0, number, what, "skip"), 0, number) for number in numbers))
+    return recorded("worker", 1, *((0, NonFinite(0, number, what, "skip"), number) for number in numbers))
 
 
 def test_a_scaler_is_seen_where_it_overflowed_before_a_restart() -> None:
     never, before = "no scaled gradient overflowed: a lost", "overflowed before a restart"
-    scaled = [manifest(FOUR, {"scaler": "xxh3-128:0"})]
+    scaled = [manifest_seen(FOUR, {"scaler": "xxh3-128:0"})]
     twice = [*RESTARTED, fence(6, 2), chose(7, 2, SIX)]
     for log, file, told in (
         (RESTARTED, overflows(), (True, False)),
@@ -341,7 +342,7 @@ def test_a_scaler_is_seen_where_it_overflowed_before_a_restart() -> None:
         ([*ATTEMPT_0, chose(4, 0, None)], overflows(5), (False, False)),
     ):
         assert (holds(never, log, [file], manifests=scaled), holds(before, log, [file], manifests=scaled)) == told
-    plain = [manifest(FOUR, {"scaler": NO_TEXT})]
+    plain = [manifest_seen(FOUR, {"scaler": NO_TEXT})]
     assert not holds(never, RESTARTED, [overflows()], manifests=plain)
 
 
@@ -437,31 +438,31 @@ def appeared(name: str = NAME) -> Published:
     ("lines", "in_flight"),
     [
         ([], False),
-        ([(STAGED, 1, 10)], True),  # never published
-        ([(STAGED, 1, 11)], False),
-        ([(STAGED, 1, 9), (appeared(), 1, 10)], False),
-        ([(STAGED, 1, 9), (appeared(), 1, 11)], True),
-        ([(STAGED, 1, 9), (appeared("s00000006-a0001"), 1, 9)], True),  # another save
-        ([(STAGED, 1, 9), (appeared("s00000006-m0001-a0000"), 1, 9)], True),
-        ([(STAGED, 1, 9), (appeared(), 0, 9)], True),  # not by that attempt
-        ([(STAGED, 0, 9)], False),
-        ([(STAGED, None, 9)], False),
-        ([(STAGED, 1, 9), (appeared(), 1, 9), (SaveStaged(0, 8), 1, 10)], True),
+        ([(1, STAGED, 10)], True),  # never published
+        ([(1, STAGED, 11)], False),
+        ([(1, STAGED, 9), (1, appeared(), 10)], False),
+        ([(1, STAGED, 9), (1, appeared(), 11)], True),
+        ([(1, STAGED, 9), (1, appeared("s00000006-a0001"), 9)], True),  # another save
+        ([(1, STAGED, 9), (1, appeared("s00000006-m0001-a0000"), 9)], True),
+        ([(1, STAGED, 9), (0, appeared(), 9)], True),  # not by that attempt
+        ([(0, STAGED, 9)], False),
+        ([(None, STAGED, 9)], False),
+        ([(1, STAGED, 9), (1, appeared(), 9), (1, SaveStaged(0, 8), 10)], True),
     ],
 )
 def test_a_save_that_was_staged_and_not_published_when_it_struck(lines: list[Any], in_flight: bool) -> None:
     words, strike = "no save was in flight at any kill", receipt(t_ns=10, attempt=1)
-    assert holds(words, RESTARTED, [history("worker-1", *lines)], [strike]) != in_flight
+    assert holds(words, RESTARTED, [recorded("worker", 1, *lines)], [strike]) != in_flight
     early = receipt(t_ns=1, attempt=1)
-    assert holds(words, RESTARTED, [history("worker-1", *lines)], [early, strike]) != in_flight
+    assert holds(words, RESTARTED, [recorded("worker", 1, *lines)], [early, strike]) != in_flight
 
 
 def test_instants_of_a_save_in_flight_are_of_the_boot_of_the_strike() -> None:
     words, strike = "no save was in flight at any kill", [receipt(t_ns=10, attempt=1)]
-    staged = [(STAGED, 1, 9)]
-    assert holds(words, RESTARTED, [history("worker-1", *staged, boot="other")], strike)
-    elsewhere = history("committer-1", (appeared(), 1, 9), boot="other")
-    assert not holds(words, RESTARTED, [history("worker-1", *staged), elsewhere], strike)
+    staged = [(1, STAGED, 9)]
+    assert holds(words, RESTARTED, [recorded("worker", 1, *staged, boot="other")], strike)
+    elsewhere = recorded("committer", 1, (1, appeared(), 9), boot="other")
+    assert not holds(words, RESTARTED, [recorded("worker", 1, *staged), elsewhere], strike)
 
 
 def test_only_what_ends_a_process_needs_a_save_in_flight() -> None:
@@ -476,9 +477,9 @@ def test_a_candidate_that_a_restart_rejected() -> None:
     words = "no candidate was ever rejected"
     taken, rejected = (note("chosen"), note("not_examined")), (note("rejected"), note("chosen"))
     first = [*ATTEMPT_0, fence(4, 1)]
-    assert holds(words, [*first, chose(5, 1, FOUR, taken)])
-    assert not holds(words, [*first, chose(5, 1, FOUR, rejected)])
-    assert not holds(words, [*first, chose(5, 1, FOUR, taken), fence(6, 2), chose(7, 2, TWO, rejected)])
+    assert holds(words, [*first, chose(5, 1, FOUR, *taken)])
+    assert not holds(words, [*first, chose(5, 1, FOUR, *rejected)])
+    assert not holds(words, [*first, chose(5, 1, FOUR, *taken), fence(6, 2), chose(7, 2, TWO, *rejected)])
     assert not holds(words, [fence(0, 0), chose(1, 0, None)])
     assert not holds(words, first)
 

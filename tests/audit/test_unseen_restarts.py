@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_evidence import chose, evidence, fence, history, published, receipt
+from evidence_by_hand import chose, evidence, fence, published, receipt, recorded
 
 from chaos.audit.events import FencedOff, Published, SaveDue, SaveStaged
 from chaos.audit.evidence import Publish
@@ -60,7 +60,7 @@ def test_what_restarts_chose_from(moments: list[tuple[int, int]], restored: list
 
 
 def test_a_committer_that_was_fenced_off() -> None:
-    late = history("committer-1", (FencedOff("s", ""), 0, 1))
+    late = recorded("committer", 1, (0, FencedOff("s", ""), 1))
     assert told((9, 0), (10, 3), restored=[1], files=[late]) == []
 
 
@@ -68,15 +68,15 @@ SAVES = "no save fell due while another was in flight"
 
 
 def due(number: int, attempt: int | None = 1, t_ns: int = 0) -> Any:
-    return SaveDue(0, number), attempt, t_ns
+    return attempt, SaveDue(0, number), t_ns
 
 
 def staged(number: int, attempt: int | None = 1, microbatch: int = 0) -> Any:
-    return SaveStaged(0, number, microbatch), attempt, 0
+    return attempt, SaveStaged(0, number, microbatch), 0
 
 
 def there(publish: Publish, t_ns: int) -> Any:
-    return Published(publish.name, publish.step, publish.digest, publish.seq), publish.attempt, t_ns
+    return publish.attempt, Published(publish.name, publish.step, publish.digest, publish.seq), t_ns
 
 
 @pytest.mark.parametrize(
@@ -108,16 +108,16 @@ def there(publish: Publish, t_ns: int) -> Any:
 def test_a_save_that_fell_due_while_the_one_before_was_in_flight(
     worker: list[Any], committer: list[Any], met: bool | None
 ) -> None:
-    files = [history("worker-1", *worker), history("committer-1", *committer)]
+    files = [recorded("worker", 1, *worker), recorded("committer", 1, *committer)]
     found = list(saves(evidence(files=files)))
     assert [SAVES in sentence for sentence in found] == ([True] if met is False else [])
 
 
 def test_saves_of_another_process_or_in_another_boot_do_not_meet() -> None:
-    two = [history("worker-1", staged(2)), history("worker-2", due(4))]
+    two = [recorded("worker", 1, staged(2)), recorded("worker", 2, due(4))]
     assert len(list(saves(evidence(files=two)))) == 1
-    booted = [history("worker-1", staged(2), due(4, t_ns=1)),
-              history("committer-1", there(published(1, 1, 2), 9), boot="other")]  # fmt: skip
+    booted = [recorded("worker", 1, staged(2), due(4, t_ns=1)),
+              recorded("committer", 1, there(published(1, 1, 2), 9), boot="other")]  # fmt: skip
     assert len(list(saves(evidence(files=booted)))) == 1
 
 

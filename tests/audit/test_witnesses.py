@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from small_evidence import evidence, history, step
+from evidence_by_hand import evidence, recorded, step
 
 from chaos.audit.events import Joined, Restored
 from chaos.audit.witnesses import boot, events, instant, restored_by_attempt, steps, steps_by_attempt
@@ -12,15 +12,19 @@ def restored(rank: int) -> Restored:
     return Restored(rank, None, None, 0, 0, {}, {})
 
 
-FIRST = history("a", (Joined(0), 0, 5), (restored(0), 0, 6), (step(0, 1), 0, 7), (step(0, 3), 0, 8), (step(0, 2), 0, 9),
-                (restored(0), 1, 10), (restored(7), None, 11), (step(0, 9), None, 12))  # fmt: skip
-SECOND = history("b", (restored(1), 0, 6), (step(1, 2), 0, 7), (step(1, 4), 2, 8), (step(0, -3), 3, 9), boot="c")
-NAMELESS = history("d", (Joined(2), 0, 5), boot=None)
+FIRST = recorded(
+    "worker", 1, (0, Joined(0), 5), (0, restored(0), 6), (0, step(0, 1), 7), (0, step(0, 3), 8), (0, step(0, 2), 9),
+    (1, restored(0), 10), (None, restored(7), 11), (None, step(0, 9), 12),
+)  # fmt: skip
+SECOND = recorded(
+    "worker", 2, (0, restored(1), 6), (0, step(1, 2), 7), (2, step(1, 4), 8), (3, step(0, -3), 9), boot="c"
+)
+NAMELESS = recorded("worker", 3, (0, Joined(2), 5), opened=False)
 ALL = evidence(files=[FIRST, SECOND, NAMELESS])
 
 
 def test_events_are_of_exactly_one_kind_file_by_file() -> None:
-    assert [(event.file, event.n) for event in events(ALL, Joined)] == [("a", 1), ("d", 1)]
+    assert [(event.file, event.n) for event in events(ALL, Joined)] == [(FIRST.name, 1), (NAMELESS.name, 1)]
     assert [event.what.rank for event in events(ALL, Restored)] == [0, 0, 7, 1]
     assert list(events(evidence(), Joined)) == []
 
@@ -31,7 +35,7 @@ def test_all_updates_are_there_in_columns() -> None:
 
 
 def test_the_boot_is_what_the_file_says_in_its_first_line() -> None:
-    assert [boot(ALL, name) for name in ("a", "b", "d", "nowhere")] == ["b", "c", None, None]
+    assert [boot(ALL, name) for name in (*ALL.history.files, "nowhere")] == ["b", "c", None, None]
     assert [instant(ALL, event) for event in events(ALL, Joined)] == [("b", 5), (None, 5)]
 
 
