@@ -250,6 +250,18 @@ def test_a_process_that_trains_on_behind_the_restore_of_a_later_attempt() -> Non
     assert out_of_turn([*lines[:-1], *trained(2, 0, 3, 4)]) == []
 
 
+@pytest.mark.parametrize("before", [[], trained(1, 0, 1)])
+def test_a_process_that_restores_for_an_earlier_attempt_in_between(before: list[Line]) -> None:
+    """Its updates lie on both sides of it, all of the later attempt."""
+    lines = [*before, *trained(2, 0, 1, 2), (1, restored(1, 2)), *trained(2, 0, 3)]
+    told = "worker-h-1-10.jsonl trained as rank 0 and as rank 1 of attempt 1" if before else (
+        "worker-h-1-10.jsonl trained on in attempt 1 after it had begun attempt 2"
+    )
+    assert told in out_of_turn(lines)
+    lines = [*before, *trained(2, 0, 1, 2), (1, restored(0, 2)), *trained(2, 0, 3)]
+    assert "worker-h-1-10.jsonl trained on in attempt 1 after it had begun attempt 2" in out_of_turn(lines)
+
+
 def test_a_process_that_goes_back_is_told_once() -> None:
     found = out_of_turn([*trained(2, 0, 3), *trained(1, 0, 2), *trained(0, 0, 1)])
     assert found == ["worker-h-1-10.jsonl trained on in attempt 1 after it had begun attempt 2"]
