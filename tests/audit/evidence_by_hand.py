@@ -6,7 +6,7 @@ ten times their pids. Names of checkpoints and of their files are the real ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -238,3 +238,10 @@ def evidence(
         seen = {each.path: each for each in seen}
     store = Store(whole, manifests, seen, frozenset(seen if present is None else present))
     return Evidence(store, _history(files, tuple(events), receipts), begun, plan, Dataset("data"), **more)
+
+
+def with_events(evidence: Evidence, kind: type, change: Callable[[Event[Any]], Event[Any] | None]) -> Evidence:
+    """Each event of the kind changed, or left out."""
+    changed = [new for event in evidence.history.by_kind[kind] if (new := change(event)) is not None]
+    by_kind = {**evidence.history.by_kind, kind: changed}
+    return replace(evidence, history=replace(evidence.history, by_kind=by_kind))

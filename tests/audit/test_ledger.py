@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from audit_files import bodies, rechain
+from evidence_by_hand import with_events
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import Judge, says
@@ -605,13 +606,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
 def found(evidence: Evidence) -> tuple[str, str]:
     finding = ledger.check(evidence)
     return finding.verdict.value, finding.witness
-
-
-def with_events(evidence: Evidence, kind: type, change: Callable[[Event[Any]], Event[Any] | None]) -> Evidence:
-    """Each event of the kind changed, or left out."""
-    changed = [new for event in evidence.history.by_kind[kind] if (new := change(event)) is not None]
-    by_kind = {**evidence.history.by_kind, kind: changed}
-    return replace(evidence, history=replace(evidence.history, by_kind=by_kind))
 
 
 def with_segment(evidence: Evidence, name: str, change: Callable[[Segment], Segment]) -> Evidence:

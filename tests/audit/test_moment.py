@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from audit_files import bodies, rechain
+from evidence_by_hand import with_events
 from judging import Judge
 from simulated_run import F0, Edit, Settings, Simulation, one_kill, two_kills
 
@@ -269,13 +270,6 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
 def found(evidence: Evidence) -> tuple[str, str]:
     finding = moment.check(evidence)
     return finding.verdict.value, finding.witness
-
-
-def with_events(evidence: Evidence, kind: type, change: Callable[[Event[Any]], Event[Any] | None]) -> Evidence:
-    """Each event of the kind changed, or left out."""
-    changed = [new for event in evidence.history.by_kind[kind] if (new := change(event)) is not None]
-    by_kind = {**evidence.history.by_kind, kind: changed}
-    return replace(evidence, history=replace(evidence.history, by_kind=by_kind))
 
 
 def with_what(evidence: Evidence, kind: type, attempt: int, rank: int, step: int, **changes: Any) -> Evidence:
