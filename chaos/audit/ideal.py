@@ -42,17 +42,8 @@ class Expected:
 
     def microbatch(self, position: I64) -> I64:
         """Number of the microbatch that consumes each position: a rank's share of a batch is one run, cut in order."""
-        return self._microbatch(position, position // self.global_batch)
-
-    def place(self, position: I64) -> tuple[I64, npt.NDArray[np.int32] | None]:
-        """Step and microbatch that consume each position; no microbatches if the split is not known."""
-        step = position // self.global_batch
-        return step, self._microbatch(position, step).astype(np.int32) if self.microbatches else None
-
-    def _microbatch(self, position: I64, step: I64) -> I64:
         share = self.global_batch // self.ranks
-        left = position - step * self.global_batch  # twice as fast as %
-        left -= left // share * share
+        left = position - position // share * share  # twice as fast as %
         left //= share // self.microbatches
         return left
 
@@ -82,10 +73,10 @@ class Ideal:
     @classmethod
     def of(cls, position: I64, expected: Expected, planned: I64 | None = None) -> Ideal:
         """planned: the sample ids that the plan has there, if they are known already."""
-        step, microbatch = expected.place(position)
+        microbatch = expected.microbatch(position).astype(np.int32) if expected.microbatches else None
         if planned is None and expected.plan is not None:
             planned = _planned(position, expected.plan)
-        return cls(step, microbatch, planned)
+        return cls(position // expected.global_batch, microbatch, planned)
 
     def take(self, at: I64) -> Ideal:
         """Of the positions at these indices, of which none is outside: to raise would need a copy."""

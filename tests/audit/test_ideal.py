@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,12 @@ from hypothesis import strategies as st
 from chaos.audit.ideal import Expected, Ideal, Ideals
 from chaos.audit.plan import Plan
 from chaos.audit.plan_ahead import DEPTH, PlanAhead
+
+
+def placed(expected: Expected, positions: npt.NDArray[np.int64]) -> tuple[Any, Any]:
+    """Steps and microbatches there."""
+    ideal = Ideal.of(positions, expected)
+    return ideal.step, ideal.microbatch
 
 
 def microbatches(ranks: int, microbatches: int, each: int) -> list[int]:
@@ -37,7 +44,7 @@ def test_each_position_has_the_microbatch_of_its_place_in_the_update(drawn: tupl
     positions = np.arange(-2 * batch, 5 * batch)
     want = [split[p % batch] for p in positions.tolist()]
     assert expected.microbatch(positions).tolist() == want
-    step, microbatch = expected.place(positions)
+    step, microbatch = placed(expected, positions)
     assert step.tolist() == [p // batch for p in positions.tolist()]
     assert microbatch is not None
     assert microbatch.tolist() == want
@@ -65,7 +72,7 @@ def test_positions_far_off_have_the_microbatch_of_their_place_too(far: int) -> N
     expected = Expected(12, 12, ranks=2, microbatches=3)
     far = far // 12 * 12 + 12
     assert expected.microbatch(np.arange(far, far + 12)).tolist() == microbatches(2, 3, 2)
-    assert expected.place(np.arange(far, far + 12))[0].tolist() == [far // 12] * 12
+    assert placed(expected, np.arange(far, far + 12))[0].tolist() == [far // 12] * 12
 
 
 def test_an_update_of_one_sample_has_no_split_among_several_ranks() -> None:
@@ -75,7 +82,7 @@ def test_an_update_of_one_sample_has_no_split_among_several_ranks() -> None:
 
 def test_without_a_split_nothing_is_known_of_microbatches() -> None:
     expected = Expected(8, 4)
-    step, microbatch = expected.place(np.array([3, 4, -1]))
+    step, microbatch = placed(expected, np.array([3, 4, -1]))
     assert (step.tolist(), microbatch) == ([0, 1, -1], None)
     assert list(expected.to_come()) == []
     assert expected.end == 8
